@@ -1,0 +1,199 @@
+"""What pure code and roles know of the world: Protocols and the plain data that crosses them.
+
+Nothing here imports torch, zmq, nixl or a clock, so the pipeline runs under a virtual clock in the
+simulator with other implementations behind the same Protocols.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+PageIds = NDArray[np.int32]
+
+
+# --------------------------------------------------------------------------------------- engine
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What the KV pool and the pipeline need to know of a model. All counts, no units hidden."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context_tokens: int  # the model's own limit
+    eos_token_ids: tuple[int, ...]
+    dtype: str  # "float32" | "bfloat16" | "float16", of weights and KV
+    identity: str  # hash of the weights' identity (source, revision, shape); equal means same KV
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleParams:
+    """How one token is chosen. ``temperature == 0`` is greedy and ignores the rest."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    seed: int = 0  # with the position, the whole source of randomness: batch-independent
+    logprobs: int | None = None  # None | 0..128
+    banned: tuple[int, ...] = ()  # tokens that must not be chosen (min_new_tokens: eos)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceStep:
+    """One sequence's share of a forward pass.
+
+    Tokens ``tokens`` sit at positions ``start .. start+len(tokens)-1``; KV rows below ``start`` are
+    present. ``pages`` covers at least ``start + len(tokens)`` positions. The step writes the KV rows
+    of its tokens and, when ``sample`` is given, chooses the token after the last one.
+    """
+
+    key: int
+    tokens: NDArray[np.int64]  # [n], n >= 1
+    start: int
+    pages: PageIds  # [ceil((start+n)/page_tokens)] or longer
+    sample: SampleParams | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """The outcome for one `SequenceStep`; ``token`` is None when none was asked for."""
+
+    key: int
+    token: int | None = None
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()  # (token, logprob), best first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """All results of one launched batch, in the batch's order, or what went wrong."""
+
+    results: tuple[StepResult, ...]
+    seconds: float
+    error: str | None = None  # the forward raised; no result is valid
+
+
+class Engine(Protocol):
+    """The model, asynchronous. One batch at a time; nothing here blocks on compute."""
+
+    shape: ModelShape
+
+    def launch(self, batch: Sequence[SequenceStep]) -> None:
+        """Start a forward pass. Raises RuntimeError if one is still running."""
+        ...
+
+    def poll(self) -> BatchResult | None:
+        """The finished pass, once; None while it runs or when none was launched."""
+        ...
+
+    def busy_since(self) -> float | None:
+        """Clock time at which the running pass started; None when idle."""
+        ...
+
+    def close(self) -> None:
+        """Wait for the running pass, then free everything."""
+        ...
+
+
+# ------------------------------------------------------------------------------------- transfer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Registered memory made of equal items; item ``i`` is at ``address + i * item_bytes``."""
+
+    name: str  # "kv" | "meta"
+    address: int
+    item_bytes: int
+    items: int
+    kind: str = "DRAM"  # "DRAM" | "VRAM"
+    device: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferPeer:
+    """What a peer sends so that we can write into its regions."""
+
+    agent: str  # unique per incarnation
+    metadata: bytes  # opaque to everybody but the backend
+    regions: tuple[Region, ...]
+
+
+class WriteState(Enum):
+    """Of one posted write."""
+
+    PENDING = "pending"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStats:
+    """What one settled write cost."""
+
+    bytes: int
+    descriptors: int  # after merging contiguous runs
+    seconds: float  # posted -> seen done
+
+
+class Transport(Protocol):
+    """One-sided writes into peers' registered memory, with a notice carried by the write.
+
+    All methods are called from the scheduler's thread only and none waits for a peer. Errors are of
+    `core.errors.TransferError`; nothing else escapes.
+    """
+
+    name: str
+
+    def local(self) -> TransferPeer:
+        """What to send to peers."""
+        ...
+
+    def add_peer(self, peer: TransferPeer) -> None:
+        """Learn a peer and prepare its lists once. Adding the same agent again is a no-op."""
+        ...
+
+    def remove_peer(self, agent: str) -> None:
+        """Forget a peer. Unknown agents are ignored. Its handles must be released before."""
+        ...
+
+    def write(
+        self, *, agent: str, region: str, source: PageIds, target: PageIds, notice: bytes,
+        deadline: float,
+    ) -> int:
+        """Post a write of items ``source`` of our region into items ``target`` of the peer's.
+
+        Returns a handle. Contiguous runs are merged. ``notice`` (<= 512 bytes) is delivered to the
+        peer after the data, once this side polls the handle to DONE. Past ``deadline`` (clock
+        seconds) `poll` raises. ``source`` and ``target`` have equal length >= 1.
+        """
+        ...
+
+    def poll(self, handle: int) -> WriteState:
+        """Progress and state. Raises TransferError (TransferPeerLost, TransferTimeout) on failure."""
+        ...
+
+    def settled(self, handle: int) -> bool:
+        """True when the library will certainly not touch our memory for this handle any more.
+
+        A write that timed out is not settled until the library says so; its source pages stay pinned.
+        """
+        ...
+
+    def stats(self, handle: int) -> WriteStats:
+        """Of a DONE handle, before release."""
+        ...
+
+    def release(self, handle: int) -> None:
+        """Give the handle back. Releasing twice is safe and does nothing."""
+        ...
+
+    def notices(self) -> list[tuple[str, bytes]]:
+        """Drain what peers delivered: (agent, notice), in arrival order per agent. Never blocks."""
+        ...
+
+    def close(self) -> None:
+        """Release handles, forget peers, deregister. Idempotent."""
+        ...
