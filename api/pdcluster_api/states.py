@@ -17,5 +17,6 @@ class Stage(StrEnum):
     TRANSFER = "transfer"  # pages published; the KV is on its way
     COMMITTED = "committed"  # KV present; waits to join the running batch
     RUNNING = "running"  # in the running batch
+    RETRACTED = "retracted"  # pushed out of the pool; its KV is in host memory until there is room
     # either: ended for the client, but a peer may still touch its pages
     DEFERRED = "deferred"

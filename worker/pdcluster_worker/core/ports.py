@@ -15,6 +15,21 @@ from numpy.typing import NDArray
 PageIds = NDArray[np.int32]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCount:
+    """Units of a pool by place; ``free + held + quarantined == total`` always."""
+
+    total: int
+    free: int
+    held: int
+    quarantined: int
+
+    def __post_init__(self) -> None:
+        """Refuse counts that do not add up."""
+        if self.free + self.held + self.quarantined != self.total:
+            raise ValueError(f"pool counts do not add up: {self}")
+
+
 # --------------------------------------------------------------------------------------- engine
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
@@ -196,4 +211,50 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Release handles, forget peers, deregister. Idempotent."""
+        ...
+
+
+# ------------------------------------------------------------------------------------ memory
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowContent:
+    """One metadata row: what decode needs besides the KV (spec B.4)."""
+
+    room: int
+    generation: int
+    token: int  # the first token
+    prompt_tokens: int
+    cached_tokens: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...]  # (token, logprob), best first, at most 128
+
+
+class RowStore(Protocol):
+    """Our own metadata rows, host memory."""
+
+    def write(self, row: int, content: RowContent) -> None:
+        """Fill a row before it is sent."""
+        ...
+
+    def read(self, row: int) -> RowContent:
+        """Decode a row that a peer has written."""
+        ...
+
+    def clear(self, row: int) -> None:
+        """Zero room and generation, *before* the row is published or freed (E5)."""
+        ...
+
+
+class PageStore(Protocol):
+    """Copies of pages in host memory, for retracted requests."""
+
+    def save(self, pages: PageIds) -> int | None:
+        """Copy pages out; a ticket, or None when the host limit is reached."""
+        ...
+
+    def load(self, ticket: int, pages: PageIds) -> None:
+        """Copy them back into as many ``pages``; the ticket is used up."""
+        ...
+
+    def drop(self, ticket: int) -> None:
+        """Forget a copy. Unknown tickets are ignored."""
         ...

@@ -1,0 +1,204 @@
+"""Control frames between workers, over ZMQ PUSH -> PULL (tcp).
+
+    decode  -> prefill   Hello, Publish, Abort
+    prefill -> decode    Welcome | Unwelcome, Refused, AbortAck, Delivered, Rejoin
+    both                 Alive (heartbeat, and the rooms that are queued, not dead), Bye
+
+A frame is ``MAGIC + version byte + msgpack(Envelope)``. It names the cluster, carries the shared
+token, its sender's instance and the instance it is meant for: a process restarted behind the same
+address never acts on its predecessor's frames. Whatever does not fit is a `WireError`: the reader
+drops and counts it.
+"""
+
+import hmac
+
+import msgspec
+
+from pdcluster_worker.core.errors import WireError
+from pdcluster_worker.core.ports import Region, TransferPeer
+
+MAGIC = b"PDC"
+VERSION = 1
+HEADER = MAGIC + bytes([VERSION])
+
+RoomKey = tuple[int, int]  # (room, generation)
+
+
+class WireRegion(msgspec.Struct, frozen=True, array_like=True):
+    """`core.ports.Region` on the wire."""
+
+    name: str
+    address: int
+    item_bytes: int
+    items: int
+    kind: str
+    device: int
+
+
+class Introduction(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a worker is and how to write into its memory."""
+
+    role: str
+    pod_uid: str
+    host: str  # where its control socket listens
+    port: int
+    fingerprint: str  # KV geometry; unequal means no page is ever exchanged (E8, E9)
+    schema: str  # metadata row layout (E4c)
+    transport: str  # settings of the transfer library that both sides must share
+    agent: str
+    metadata: bytes
+    regions: tuple[WireRegion, ...]
+
+    def peer(self) -> TransferPeer:
+        """What the transport needs."""
+        regions = tuple(
+            Region(
+                name=r.name,
+                address=r.address,
+                item_bytes=r.item_bytes,
+                items=r.items,
+                kind=r.kind,
+                device=r.device,
+            )
+            for r in self.regions
+        )
+        return TransferPeer(agent=self.agent, metadata=self.metadata, regions=regions)
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Decode introduces itself; sent again until answered."""
+
+    intro: Introduction
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Prefill accepts and introduces itself; both then write one warm-up row."""
+
+    intro: Introduction
+
+
+class Unwelcome(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Prefill refuses the peer: incompatible."""
+
+    kind: str
+    message: str
+
+
+class Rejoin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Prefill has no working connection to this decode any more: say Hello again."""
+
+
+class Publish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Decode gives pages for one room. It is the permission to write, until Abort or commit."""
+
+    room: int
+    generation: int  # of this decode instance; never reused
+    pages: bytes  # int32 destination pages, for page indices start_page, start_page+1, ...
+    start_page: int  # pages below are already on decode (prefix)
+    row: int  # metadata row
+    prompt_tokens: int  # both legs must have tokenized alike
+
+
+class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Decode ends a room. ``generation`` 0: nothing was published for it."""
+
+    room: int
+    generation: int
+    kind: str
+    message: str
+
+
+class AbortAck(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Prefill proves that it will not write for this room and generation any more."""
+
+    room: int
+    generation: int
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Prefill ends a room. ``quiescent``: no write for it is or will be under way."""
+
+    room: int
+    generation: int
+    kind: str
+    message: str
+    quiescent: bool
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Prefill's account of a settled hand-off; for figures only, nothing waits for it."""
+
+    room: int
+    generation: int
+    bytes: int
+    descriptors: int
+    seconds: float
+
+
+class Alive(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Heartbeat; ``rooms`` are held by the sender and waiting there, not lost (E57)."""
+
+    rooms: tuple[RoomKey, ...] = ()
+    draining: bool = False
+
+
+class Bye(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The sender ends now and will not write any more."""
+
+
+Body = (
+    Hello | Welcome | Unwelcome | Rejoin | Publish | Abort | AbortAck | Refused | Delivered
+    | Alive | Bye
+)  # fmt: skip
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """Addressing and authentication around every body."""
+
+    cluster: str
+    token: str
+    sender: str  # instance
+    receiver: str  # instance; empty where the sender cannot know it yet
+    body: Body
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Envelope)
+
+
+class FrameCodec:
+    """Makes and checks frames of one worker."""
+
+    def __init__(self, *, cluster: str, token: str, instance: str, frame_bytes_max: int) -> None:
+        self._cluster = cluster
+        self._token = token
+        self._instance = instance
+        self._bytes_max = frame_bytes_max
+
+    def encode(self, body: Body, *, receiver: str) -> bytes:
+        """One frame. Raises WireError when it would exceed the limit."""
+        envelope = Envelope(self._cluster, self._token, self._instance, receiver, body)
+        frame = HEADER + _encoder.encode(envelope)
+        if len(frame) > self._bytes_max:
+            raise WireError(f"frame of {len(frame)} bytes exceeds {self._bytes_max}")
+        return frame
+
+    def decode(self, frame: bytes) -> tuple[str, Body]:
+        """``(sender instance, body)``. Raises WireError, whatever the bytes are."""
+        if len(frame) > self._bytes_max:
+            raise WireError(f"frame of {len(frame)} bytes exceeds {self._bytes_max}")
+        if frame[: len(MAGIC)] != MAGIC:
+            raise WireError("not a pdcluster frame")
+        if frame[: len(HEADER)] != HEADER:
+            raise WireError(f"protocol version {frame[3:4].hex()} is not {VERSION:02x}")
+        try:
+            envelope = _decoder.decode(memoryview(frame)[len(HEADER) :])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise WireError(f"malformed frame: {error}") from None
+        if envelope.cluster != self._cluster:
+            raise WireError("frame of another cluster")
+        if not hmac.compare_digest(envelope.token.encode(), self._token.encode()):
+            raise WireError("frame with a wrong token")
+        if envelope.receiver and envelope.receiver != self._instance:
+            raise WireError("frame for another instance")
+        return envelope.sender, envelope.body
