@@ -21,6 +21,7 @@ RULES: Mapping[str, Rule] = {
     "unsafe-code": rules_calls.unsafe_code,
     "imports-nixl": rules_imports.imports_nixl,
     "imports-kopf": rules_imports.imports_kopf,
+    "foreign-to-api": rules_imports.foreign_to_api,
     "dead-module": rules_imports.dead_module,
     "stray-init": rules_imports.stray_init,
     "missing-init": rules_imports.missing_init,

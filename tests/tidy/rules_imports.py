@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -41,6 +42,16 @@ def imports_kopf(sources: Sequence[Source]) -> Iterator[Offence]:
     """At most two files import kopf: they wake the queue and do nothing else."""
     message = "imports kopf: it only wakes the queue, the work belongs in reconcile/"
     return _importers(sources, library=re.compile("kopf"), message=message)
+
+
+def foreign_to_api(sources: Sequence[Source]) -> Iterator[Offence]:
+    """The api imports the standard library, gRPC and protobuf: every image carries it."""
+    allowed = sys.stdlib_module_names | {"pdcluster_api", "grpc", "google"}
+    for source in product(sources):
+        if source.path.startswith("api/"):
+            for node, name in imported(source):
+                if name.partition(".")[0] not in allowed:
+                    yield source.offence(node, f"imports {name}: it belongs to one side")
 
 
 def module_name(path: str) -> str:

@@ -59,6 +59,11 @@ CASES: dict[str, Case] = {
         bad="def f():\n    from nixl_cu12 import _api\n", good="from pdcluster_worker import nixl\n"
     ),
     "imports-kopf": Case(bad="import kopf.testing\n", good="import kopfschmerz\n"),
+    "foreign-to-api": Case(
+        bad="import msgspec\n",
+        good="import json\nimport grpc\nfrom google.protobuf import message\n",
+        path="api/pdcluster_api/thing.py",
+    ),
     "dead-module": Case(
         bad="import pdcluster_worker.core.thing\n",
         good="",
