@@ -75,16 +75,18 @@ def run(*command: str | Path, env: Mapping[str, str] | None = None) -> bool:
     return subprocess.run(command, cwd=ROOT, env=full, check=False).returncode == 0
 
 
-def has_pip(python: Path) -> bool:
-    """Whether the environment's interpreter runs and has pip."""
-    if not python.exists():
+def works(*command: str | Path) -> bool:
+    """Whether a command can be run and succeeds, its output kept quiet."""
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
         return False
-    command = (python, "-m", "pip", "--version")
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def make_environment(venv: Path) -> None:
-    """A fresh environment, in place of a broken one too."""
+    """A fresh environment, in place of a broken one too; never over somebody's other files."""
+    if venv.exists() and any(venv.iterdir()) and not (venv / "pyvenv.cfg").exists():
+        sys.exit(f"{venv} holds other files; name another folder: make VENV=dir")
     print(f"making {venv}", flush=True)
     if not run(sys.executable, "-m", "venv", "--clear", venv):
         sys.exit(
@@ -123,8 +125,10 @@ def main() -> None:
     if stamp.is_file() and stamp.read_text() == digest() and python.exists():
         return
     stamp.unlink(missing_ok=True)
-    if not has_pip(python):
+    if not works(python, "--version"):
         make_environment(venv)
+    if not works(python, "-m", "pip", "--version"):
+        run(python, "-m", "ensurepip")
     install(python)
     stamp.write_text(digest())
 
