@@ -1,0 +1,1 @@
+"""The operator side of pdcluster: specification, planning, rendering, runtimes, command line."""

@@ -1,0 +1,59 @@
+"""Everything that can go wrong on the operator's side, drawn once.
+
+OperatorError
+├── ManifestError       the document is wrong; carries every problem      exit code 2
+├── LocalRunError       this machine cannot run it
+│   ├── AlreadyRunning  a cluster of that name runs here
+│   ├── NotRunning      no cluster of that name runs here
+│   ├── NoAddress       the loopback range is used up
+│   └── UnsupportedPod  the manifest asks for what a local run does not have
+├── RouterError         the router's control API refused or did not answer
+└── AnswerError         a question to the model failed
+"""
+
+from pdcluster_api.schema import Problem
+
+
+class OperatorError(Exception):
+    """Base of all; the message is for the person at the keyboard."""
+
+    exit_code = 1
+
+
+class ManifestError(OperatorError):
+    """The document does not describe a PDCluster that can exist."""
+
+    exit_code = 2
+
+    def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
+        self.source = source
+        self.problems = problems
+
+
+class LocalRunError(OperatorError):
+    """This machine cannot run it."""
+
+
+class AlreadyRunning(LocalRunError):
+    """A cluster of that name runs here."""
+
+
+class NotRunning(LocalRunError):
+    """No cluster of that name runs here."""
+
+
+class NoAddress(LocalRunError):
+    """The loopback range is used up."""
+
+
+class UnsupportedPod(LocalRunError):
+    """The manifest asks for what a local run does not have."""
+
+
+class RouterError(OperatorError):
+    """The router's control API refused or did not answer."""
+
+
+class AnswerError(OperatorError):
+    """A question to the model failed."""

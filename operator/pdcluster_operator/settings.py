@@ -1,0 +1,51 @@
+"""Environment variables that people may set; nothing else on this side reads the environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pdcluster_api.names import ENV_CACHE_DIR
+
+ENV_STATE_DIR: Final = "PDCLUSTER_STATE_DIR"
+ENV_LOCAL_RANGE: Final = "PDCLUSTER_LOCAL_RANGE"
+_OURS: Final = "PDCLUSTER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a local run takes from its surroundings."""
+
+    state_dir: Path
+    """Run state and logs, one folder per cluster. Default `$XDG_STATE_HOME/pdcluster`, else
+    `~/.local/state/pdcluster`."""
+
+    cache_dir: Path
+    """Converted models, kept between runs. Default `$XDG_CACHE_HOME/pdcluster`, else
+    `~/.cache/pdcluster`."""
+
+    local_range: str
+    """Loopback network that local pods get their addresses from. Default 127.77.0.0/16."""
+
+    inherited: Mapping[str, str]
+    """Environment that local containers inherit: all but our own variables, so that a pod sees
+    only what its manifest says about pdcluster."""
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the environment (or the given stand-in)."""
+    env = dict(os.environ) if environ is None else dict(environ)
+    home = Path(env.get("HOME", "~")).expanduser()
+    state = env.get(ENV_STATE_DIR) or _under(env, "XDG_STATE_HOME", home / ".local/state")
+    cache = env.get(ENV_CACHE_DIR) or _under(env, "XDG_CACHE_HOME", home / ".cache")
+    return Settings(
+        state_dir=Path(state),
+        cache_dir=Path(cache),
+        local_range=env.get(ENV_LOCAL_RANGE, "127.77.0.0/16"),
+        inherited={key: value for key, value in env.items() if not key.startswith(_OURS)},
+    )
+
+
+def _under(env: Mapping[str, str], variable: str, default: Path) -> str:
+    return str(Path(env.get(variable) or default) / "pdcluster")

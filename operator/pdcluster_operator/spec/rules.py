@@ -1,0 +1,102 @@
+"""Rules over several fields and over free-form parts. Each one says what to write instead."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pdcluster_api.launch import LimitSpec
+from pdcluster_api.schema import Problem
+from pdcluster_operator.spec.cluster import PDCluster, PDClusterSpec
+
+Rule = Callable[[PDClusterSpec], Iterator[Problem]]
+_TEMPLATE_KEYS: Final = frozenset({"metadata", "spec"})
+_RESOURCE_KEYS: Final = frozenset({"requests", "limits"})
+
+
+def broken_rules(cluster: PDCluster) -> tuple[Problem, ...]:
+    """Return every rule that the cluster breaks, in document order."""
+    return tuple(problem for rule in RULES for problem in rule(cluster.spec))
+
+
+def _chunks_are_whole_pages(spec: PDClusterSpec) -> Iterator[Problem]:
+    page = spec.engine.page_tokens
+    places = {
+        "spec.engine": spec.engine.chunk_tokens,
+        "spec.prefill.engine": spec.prefill.engine.chunk_tokens,
+        "spec.decode.engine": spec.decode.engine.chunk_tokens,
+    }
+    for path, tokens in places.items():
+        if tokens is not None and tokens % page:
+            yield Problem(
+                f"{path}.chunkTokens",
+                f"{tokens} is not allowed",
+                f"must be a multiple of spec.engine.pageTokens ({page})",
+            )
+
+
+def _context_fits_pool(spec: PDClusterSpec) -> Iterator[Problem]:
+    wanted = spec.model.context_tokens_max
+    for path, pool in (("spec.prefill", spec.prefill), ("spec.decode", spec.decode)):
+        engine = pool.engine.over(spec.engine)
+        held = engine.kv_pages * engine.page_tokens
+        if wanted > held:
+            yield Problem(
+                "spec.model.contextTokensMax",
+                f"{wanted} is not allowed",
+                f"must be <= {held}, which is all that {path} holds "
+                f"({engine.kv_pages} pages of {engine.page_tokens} tokens)",
+            )
+
+
+def _drain_is_said_once(spec: PDClusterSpec) -> Iterator[Problem]:
+    given = spec.limits.drain_timeout_s
+    if given not in (LimitSpec().drain_timeout_s, spec.drain.timeout_seconds):
+        yield Problem(
+            "spec.limits.drainTimeoutS",
+            f"{given:g} is not allowed",
+            "must be left out; write spec.drain.timeoutSeconds instead",
+        )
+
+
+def _transfer_crosses_processes(spec: PDClusterSpec) -> Iterator[Problem]:
+    if spec.transfer.backend == "loopback":
+        yield Problem(
+            "spec.transfer.backend",
+            '"loopback" is not allowed',
+            "must be nixl: prefill and decode are different processes here",
+        )
+
+
+def _heartbeats_fit(spec: PDClusterSpec) -> Iterator[Problem]:
+    limits = spec.limits
+    if limits.heartbeat_timeout_s < 2 * limits.heartbeat_interval_s:
+        yield Problem(
+            "spec.limits.heartbeatTimeoutS",
+            f"{limits.heartbeat_timeout_s:g} is not allowed",
+            f"must be at least twice heartbeatIntervalS ({limits.heartbeat_interval_s:g})",
+        )
+
+
+def _free_form_shapes(spec: PDClusterSpec) -> Iterator[Problem]:
+    for name, pool in (("prefill", spec.prefill), ("decode", spec.decode), ("router", spec.router)):
+        path = f"spec.{name}"
+        yield from _known_objects(f"{path}.resources", pool.resources, _RESOURCE_KEYS)
+        yield from _known_objects(f"{path}.podTemplate", pool.pod_template, _TEMPLATE_KEYS)
+
+
+def _known_objects(path: str, given: dict[str, Any], known: frozenset[str]) -> Iterator[Problem]:
+    for key, value in given.items():
+        if key not in known:
+            names = ", ".join(sorted(known))
+            yield Problem(f"{path}.{key}", "unknown field", f"known are {names}")
+        elif not isinstance(value, dict):
+            yield Problem(f"{path}.{key}", "not allowed", "must be an object")
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _context_fits_pool,
+    _chunks_are_whole_pages,
+    _free_form_shapes,
+    _transfer_crosses_processes,
+    _heartbeats_fit,
+    _drain_is_said_once,
+)
