@@ -11,7 +11,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -57,7 +57,7 @@ class Settings:
     # never share it. Default: made up, unique.
     pod_uid: str
     pod_ip: str  # every port listens here; default 127.0.0.1
-    token: str  # shared secret of the cluster; "" when no token file is set
+    token: str = field(repr=False)  # shared secret of the cluster; "" when no token file is set
     token_file: Path | None
     run_dir: Path  # ipc sockets; default: a private folder that depends on the user and the pod IP
     run_dir_given: bool  # false for the default, which must then belong to this user

@@ -1,0 +1,1 @@
+"""How a decode worker finds the scheduler behind a bootstrap address, never blocking on it."""
