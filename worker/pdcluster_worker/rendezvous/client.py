@@ -15,6 +15,7 @@ kinds), `REGISTER_TRIES_MAX` times. A topology is asked for once: the caller has
 import asyncio
 import itertools
 import random
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -73,6 +74,14 @@ class RendezvousClient:
         self._ids = itertools.count(1)
         self._held = 0  # submitted and not yet returned by `results`
         self._results: deque[Result] = deque()
+        # No connection is kept: a restarted peer is met afresh. Plain HTTP, so an empty TLS context.
+        # trust_env: a proxy has no place between pods.
+        self._http = httpx.AsyncClient(
+            timeout=timeout_s,
+            limits=httpx.Limits(max_connections=calls_max, max_keepalive_connections=0),
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=False,
+        )
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, name="rendezvous", daemon=True)
@@ -109,6 +118,7 @@ class RendezvousClient:
             for task in self._tasks:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._http.aclose())
             self._loop.close()
 
     def _start(self, number: int, call: Call) -> None:
@@ -151,11 +161,11 @@ class RendezvousClient:
                 return
 
     async def _exchange(self, what: "_Exchange") -> bytes:
-        """One request on a connection of its own, so that a restarted peer is met afresh."""
+        """One request and the body of its 200."""
         peer = _shown(what.address)
         try:
             async with asyncio.timeout(self._timeout_s):  # of everything, also a slow trickle
-                status, body = await what.send(self._timeout_s)
+                status, body = await what.send(self._http)
         except TimeoutError as error:
             raise PeerLost(f"{peer} did not answer in {self._timeout_s:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
@@ -178,17 +188,13 @@ class _Exchange:
     body: bytes = b""
     token: str = ""
 
-    async def send(self, timeout_s: float) -> tuple[int, bytes]:
+    async def send(self, client: httpx.AsyncClient) -> tuple[int, bytes]:
         """Status and body."""
         headers = {"Accept-Encoding": "identity"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         url = f"http://{_shown(self.address)}/route?{self.query}"
-        # trust_env: a proxy has no place between pods.
-        async with (
-            httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client,
-            client.stream(self.method, url, headers=headers, content=self.body) as answer,
-        ):
+        async with client.stream(self.method, url, headers=headers, content=self.body) as answer:
             body = bytearray()
             async for chunk in answer.aiter_raw():
                 body += chunk
