@@ -74,7 +74,7 @@ class RendezvousClient:
         self._ids = itertools.count(1)
         self._held = 0  # submitted and not yet returned by `results`
         self._results: deque[Result] = deque()
-        # No connection is kept: a restarted peer is met afresh. Plain HTTP, so an empty TLS context.
+        # No connection is kept: a restarted peer is met afresh. Plain HTTP needs no certificates.
         # trust_env: a proxy has no place between pods.
         self._http = httpx.AsyncClient(
             timeout=timeout_s,
@@ -115,11 +115,15 @@ class RendezvousClient:
         try:
             self._loop.run_forever()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
-            self._loop.run_until_complete(self._http.aclose())
+            self._loop.run_until_complete(self._shut())
             self._loop.close()
+
+    async def _shut(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._http.aclose()
 
     def _start(self, number: int, call: Call) -> None:
         task = self._loop.create_task(self._finish(number, call))
