@@ -61,6 +61,8 @@ def module_name(path: str) -> str:
 
 
 def _mentioned(source: Source) -> set[str]:
+    if source.path == "pyproject.toml":  # entry points
+        return set(REFERENCE.findall(source.text))
     names = {name for _, name in imported(source)}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -68,21 +70,20 @@ def _mentioned(source: Source) -> set[str]:
     return names
 
 
+def _counts_as_user(source: Source) -> bool:
+    started = source.is_python and source.path.startswith("scripts/")
+    return source.is_product or started or source.path == "pyproject.toml"
+
+
 def dead_module(sources: Sequence[Source]) -> Iterator[Offence]:
     """Every module of the product is imported, or named in a string, by another one."""
     users: dict[str, set[str]] = {}
-    for source in product(sources):
+    for source in filter(_counts_as_user, sources):
         for name in _mentioned(source):
             users.setdefault(name, set()).add(source.path)
-    for source in sources:
-        if source.path == "pyproject.toml":
-            for name in REFERENCE.findall(source.text):
-                users.setdefault(name, set()).add(source.path)
     for source in product(sources):
-        stem = PurePosixPath(source.path).stem
-        if stem not in STARTED_BY_NAME and not users.get(module_name(source.path), set()) - {
-            source.path
-        }:
+        others = users.get(module_name(source.path), set()) - {source.path}
+        if PurePosixPath(source.path).stem not in STARTED_BY_NAME and not others:
             yield Offence(path=source.path, line=1, message="nothing imports it: delete it")
 
 
