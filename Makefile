@@ -10,6 +10,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 CODE := api operator worker tests bench scripts
+BENCHES := $(patsubst bench/%/__main__.py,bench.%,$(sort $(wildcard bench/*/__main__.py)))
 
 .PHONY: help
 help: ## List the commands
@@ -72,8 +73,8 @@ format: setup ## Let ruff fix and format what it can
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: setup ## Benchmarks; prints tables of ratios
-	$(BIN)/python -m bench.handoff
+bench: setup ## Benchmarks, each bench/*/__main__.py; prints tables of ratios
+	@set -e; for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "$$name"; done
 
 .PHONY: clean
 clean: ## Remove caches and build results; the virtual environment stays
