@@ -1,0 +1,172 @@
+"""Prefill's sends of one worker: what goes to decode, in which write, with which notice.
+
+Whole pages of a chunk go out while the next chunk computes; the last send takes the partial page and
+says explicitly that it is the last; the metadata row follows in a write of its own (spec F4, B.4).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pdcluster_worker.core.errors import WorkerError
+from pdcluster_worker.core.ports import PageIds, RowContent
+from pdcluster_worker.pipeline.base import PipelineSettings
+from pdcluster_worker.pipeline.effects import Effect, FillRow, Write
+from pdcluster_worker.pipeline.peers import PeerTable
+from pdcluster_worker.pipeline.request import Request
+from pdcluster_worker.wire.local import Handoff
+from pdcluster_worker.wire.notice import Notice, NoticeKind
+from pdcluster_worker.wire.peer import AbortAck, Delivered, Publish, Refused
+
+
+@dataclass(slots=True)
+class Hand:
+    """The destination of one request and what has been sent there."""
+
+    instance: str
+    publish: Publish
+    target: PageIds  # decode's pages, for our pages start_page, start_page + 1, ...
+    sent_pages: int = 0
+    chunks: int = 0
+    open_writes: int = 0
+    bytes: int = 0
+    descriptors: int = 0
+    first_at: float = 0.0
+
+    def figures(self, now: float) -> Handoff:
+        """What it cost, once settled."""
+        return Handoff(
+            pages=self.sent_pages,
+            bytes=self.bytes,
+            chunks=self.chunks,
+            descriptors=self.descriptors,
+            seconds=now - self.first_at,
+            total_seconds=now - self.first_at,
+        )
+
+
+class Sender:
+    """Turns computed pages into writes and outcomes into frames. Keeps no state of its own."""
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        *,
+        peers: PeerTable,
+        emit: Callable[[Effect], None],
+        instance: str,
+    ) -> None:
+        self._settings = settings
+        self._peers = peers
+        self._emit = emit
+        self._instance = instance
+
+    def pages(self, request: Request, hand: Hand, now: float, *, last: bool) -> None:
+        """Send the whole pages computed so far, and with ``last`` the partial one too."""
+        assert request.lease is not None
+        first = hand.publish.start_page
+        whole = request.computed // self._settings.page_tokens
+        end = self._settings.pages_for(request.computed) if last else whole
+        start = first + hand.sent_pages
+        if end <= start:
+            # A chunk smaller than a page. The last chunk always has a page of its own: its final
+            # token lies in a page that was not whole before.
+            assert not last
+            return
+        hand.sent_pages += end - start
+        notice = self._notice(hand, NoticeKind.CHUNK, last=last)
+        hand.chunks += 1
+        self._write(
+            request.key, hand, "kv", request.lease.pages[start:end],
+            hand.target[start - first : end - first], notice, now,
+        )  # fmt: skip
+
+    def last(self, request: Request, hand: Hand, now: float) -> None:
+        """Fill the metadata row, send the remaining pages and the row."""
+        lease, token = request.lease, request.first
+        assert lease is not None
+        assert lease.row is not None
+        assert token is not None
+        assert token.token is not None
+        content = RowContent(
+            room=request.room,
+            generation=hand.publish.generation,
+            token=token.token,
+            prompt_tokens=len(request.prompt),
+            cached_tokens=0,
+            logprob=token.logprob,
+            top=token.top,
+        )
+        self._emit(FillRow(lease.row, content))
+        self.pages(request, hand, now, last=True)
+        notice = self._notice(hand, NoticeKind.ROW, last=True)
+        self._write(
+            request.key, hand, "meta", np.array([lease.row], np.int32),
+            np.array([hand.publish.row], np.int32), notice, now,
+        )  # fmt: skip
+
+    def _notice(self, hand: Hand, kind: NoticeKind, *, last: bool) -> Notice:
+        return Notice(
+            kind=kind,
+            writer=self._instance,
+            reader=hand.instance,
+            room=hand.publish.room,
+            generation=hand.publish.generation,
+            chunk=hand.chunks,
+            pages=hand.sent_pages,
+            last=last,
+        )
+
+    def _write(
+        self,
+        key: int,
+        hand: Hand,
+        region: str,
+        source: PageIds,
+        target: PageIds,
+        notice: Notice,
+        now: float,
+    ) -> None:
+        hand.open_writes += 1
+        hand.first_at = hand.first_at or now
+        self._emit(
+            Write(
+                key=key,
+                instance=hand.instance,
+                region=region,
+                source=source,
+                target=target,
+                notice=notice,
+                deadline=now + self._settings.limits.transfer_timeout_s,
+            )
+        )
+
+    # ------------------------------------------------------------------------------ frames
+    def report(self, hand: Hand, now: float) -> None:
+        """Tell decode what the hand-off cost."""
+        figures = Delivered(
+            room=hand.publish.room,
+            generation=hand.publish.generation,
+            bytes=hand.bytes,
+            descriptors=hand.descriptors,
+            seconds=now - hand.first_at,
+        )
+        self._peers.say(hand.instance, figures)
+
+    def refuse(
+        self, instance: str, publish: Publish, error: WorkerError, *, quiescent: bool
+    ) -> None:
+        """End a room towards decode."""
+        refusal = Refused(
+            room=publish.room,
+            generation=publish.generation,
+            kind=error.kind,
+            message=str(error),
+            quiescent=quiescent,
+        )
+        self._peers.say(instance, refusal)
+
+    def ack(self, instance: str, room: int, generation: int) -> None:
+        """The proof that this room and generation will not be written any more."""
+        self._peers.say(instance, AbortAck(room=room, generation=generation))
