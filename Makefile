@@ -79,4 +79,4 @@ bench: setup ## Benchmarks, each bench/*/__main__.py; prints tables of ratios
 .PHONY: clean
 clean: ## Remove caches and build results; the virtual environment stays
 	rm -rf build dist bench/out .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find api operator worker tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,12 +4,13 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from tests.tidy.source import Offence, Source, python
+from tests.tidy.source import ROOT, Offence, Source, python
 
 FILE_BYTES_MAX = 512 * 1024
 # The brackets keep a pattern from matching itself.
 UNASSIGNED = re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b(?!\(#\d+\))")
-ONE_MACHINE = re.compile(r"(?<![\w.*<])/(?:ro[o]t|ho[m]e/\w+|wo[r]k|fa[r]m|opt/whee[l]s)/")
+HOMES = r"(?<![\w.*<])/(?:ro[o]t|ho[m]e/\w+|Use[r]s/\w+)/"
+ONE_MACHINE = re.compile(rf"{HOMES}|{re.escape(str(ROOT))}(?!\w)")  # homes, and this checkout
 INDEX_HOST = re.compile(
     r"//[\w.-]+(?:/[\w./-]*)?/simpl[e]\b|pythonhoste[d]\.org|downloa[d]\.pytorch"
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.tidy.registry import RULES
-from tests.tidy.source import Source
+from tests.tidy.source import ROOT, Source
 
 FILE = "worker/pdcluster_worker/core/thing.py"
 LONG_BODY = "    pass\n"
@@ -80,7 +80,7 @@ CASES: dict[str, Case] = {
     "no-docstring": Case(bad="x = 1\n", good='"""What it is."""\n'),
     "unassigned-work": Case(bad="# TODO later\n", good="# TODO(#12): later\n"),
     "machine-path": Case(
-        bad="see /root/x, /work/y or /home/me/z\n", good="see ./work/, /tmp/x, $HOME/x\n"
+        bad="/root/x\n/home/me/x\n/Users/me/x\n" + str(ROOT), good="./home/x $HOME/x ~/x /var/x\n"
     ),
     "index-host": Case(
         bad="pip install -i https://mirror.example/pypi/simple x\n", good="see example.org\n"
@@ -123,7 +123,7 @@ def test_rule_lets_the_right_way_pass(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["has-attribute", "reads-clock", "reads-environment", "unsafe-code"]
+    "rule", ["has-attribute", "machine-path", "reads-clock", "reads-environment", "unsafe-code"]
 )
 def test_rule_catches_each_line(rule: str) -> None:
     case = CASES[rule]
