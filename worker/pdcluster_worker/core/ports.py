@@ -258,3 +258,15 @@ class PageStore(Protocol):
     def drop(self, ticket: int) -> None:
         """Forget a copy. Unknown tickets are ignored."""
         ...
+
+
+# --------------------------------------------------------------------------------- rendezvous
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """What a bootstrap server says of the prefill scheduler behind it."""
+
+    instance: str
+    pod_uid: str
+    host: str  # its control socket
+    port: int
+    fingerprint: str
