@@ -1,0 +1,1 @@
+"""HTTP to clients: parses requests, tokenizes, talks to the scheduler, detokenizes and answers."""

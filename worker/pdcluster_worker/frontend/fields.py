@@ -1,0 +1,203 @@
+"""The request fields of every API, as tables: name in JSON, where it goes, what is allowed, why.
+
+The parser (`parse`) and the documentation are made from them. A dotted name is a field of an
+object. null is the same as absent; fields in no table are ignored. Where two fields go to one
+place, the one listed first wins.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pdcluster_worker.frontend.readers import (
+    Checked,
+    Flag,
+    Integer,
+    Listing,
+    Nullable,
+    Number,
+    Only,
+    Reader,
+    Text,
+)
+
+LOGPROBS_MAX: Final = 128  # what a metadata row holds (spec B.4)
+STOPS_MAX: Final = 64
+STOP_CHARS_MAX: Final = 1024
+TOKENS_MAX: Final = 1 << 24
+PROMPT_CHARS_MAX: Final = 1 << 24  # the body limit is what binds
+MESSAGES_MAX: Final = 10_000
+ROOM_MAX: Final = 2**63 - 1
+IGNORED: Final = ""  # ``to`` of a field that is checked and then changes nothing
+BATCH_MAX: Final = 1  # prompts in one HTTP call; everything behind it handles a list already
+
+_HOST: Final = re.compile(r"[A-Za-z0-9_.:-]{1,253}")
+_TOKEN: Final = Integer(0, 2**31 - 1)
+_TOKENS: Final = Listing(_TOKEN, TOKENS_MAX)
+_TEXTS: Final = Listing(Text(PROMPT_CHARS_MAX), BATCH_MAX, scalar=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row: ``to`` is the attribute of `params.Params`, or `IGNORED`."""
+
+    name: str
+    to: str
+    read: Reader
+    doc: str
+
+
+def _host(value: object) -> str:
+    if not isinstance(value, str) or not _HOST.fullmatch(value):
+        raise ValueError("a host name or address")
+    return value
+
+
+def _message(value: object) -> dict[str, Any]:
+    """One message with plain text as its content."""
+    if not isinstance(value, dict) or not isinstance(role := value.get("role"), str):
+        raise ValueError("an object with a string `role`")
+    content = value.get("content")
+    if isinstance(content, list):
+        content = "".join(map(_part, content))
+    if content is not None and not isinstance(content, str):
+        raise ValueError("an object whose `content` is a string or a list of text parts")
+    return {"role": role, "content": content or ""}
+
+
+def _part(value: object) -> str:
+    if isinstance(value, dict) and value.get("type") == "text":
+        text = value.get("text")
+        if isinstance(text, str):
+            return text
+    raise ValueError("an object whose `content` parts are {type: text, text: string}")
+
+
+def _token_lists(value: object) -> tuple[tuple[int, ...], ...]:
+    """One list of token ids, or a list of such lists."""
+    nested = isinstance(value, list) and bool(value) and isinstance(value[0], list)
+    try:
+        return Listing(_TOKENS, BATCH_MAX)(value) if nested else (_TOKENS(value),)
+    except ValueError as error:
+        raise ValueError(f"token ids, or a list of at most {BATCH_MAX} lists of them") from error
+
+
+def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
+    """A prompt or a list of prompts, each text or token ids."""
+    if isinstance(value, list) and (not value or not isinstance(value[0], str)):
+        return _token_lists(value)
+    return _TEXTS(value)
+
+
+_MESSAGE: Final = Checked("an object {role, content}", _message)
+_COUNT: Final = Integer(1, TOKENS_MAX)
+_TOP: Final = Integer(0, LOGPROBS_MAX)
+_STOPS: Final = Listing(Text(STOP_CHARS_MAX, 1), STOPS_MAX, scalar=True)
+_NOTHING: Final[tuple[object, ...]] = ([], {})
+
+LEG_FIELDS: Final = (
+    Field(
+        "bootstrap_host",
+        "bootstrap_host",
+        Listing(Nullable(Checked("a host name or address", _host)), BATCH_MAX, scalar=True),
+        "Address of the prefill worker's bootstrap server; needed on decode.",
+    ),
+    Field(
+        "bootstrap_port",
+        "bootstrap_port",
+        Listing(Nullable(Integer(1, 65535)), BATCH_MAX, scalar=True),
+        "Its port; null means this worker's own configured port.",
+    ),
+    Field(
+        "bootstrap_room",
+        "bootstrap_room",
+        Listing(Nullable(Integer(0, ROOM_MAX)), BATCH_MAX, scalar=True),
+        "Names the hand-off; needed on prefill and decode. 0 is taken as 2^63-1 on both legs.",
+    ),
+)
+
+_COMMON: Final = (
+    *LEG_FIELDS,
+    Field("stream", "stream", Flag(), "Answer with server-sent events."),
+    Field("rid", "rid", Text(128, 1), "Name of the request; unique among the live ones."),
+    Field("return_handoff", "return_handoff", Flag(), "Tell what moving the KV cost."),
+)
+
+
+def _sampling(prefix: str = "") -> tuple[Field, ...]:
+    """Rows that mean the same in all APIs; /generate has them inside ``sampling_params``."""
+    return (
+        Field(f"{prefix}temperature", "temperature", Number(0, 100), "0 is greedy."),
+        Field(f"{prefix}top_p", "top_p", Number(None, 1, above=0), "Nucleus sampling."),
+        Field(f"{prefix}top_k", "top_k", Integer(-1, 2**31 - 1), "-1 or 0: all tokens."),
+        Field(f"{prefix}min_p", "min_p", Number(0, 1), "Least probability beside the best."),
+        Field(f"{prefix}seed", "seed", Integer(-(2**63), 2**64 - 1), "Equal seeds, equal text."),
+        Field(f"{prefix}stop", "stop", _STOPS, "Strings that end the answer."),
+        Field(
+            f"{prefix}stop_token_ids",
+            "stop_token_ids",
+            Listing(_TOKEN, STOPS_MAX),
+            "Tokens that end the answer.",
+        ),
+        Field(f"{prefix}ignore_eos", "ignore_eos", Flag(), "Go on after the model's own end."),
+        Field(f"{prefix}no_stop_trim", "keep_stop", Flag(), "Leave the stop in the text."),
+        Field(f"{prefix}skip_special_tokens", "skip_special", Flag(), "Leave them out."),
+        Field(f"{prefix}n", IGNORED, Only((1,)), "Samples per prompt."),
+        Field(f"{prefix}frequency_penalty", IGNORED, Only((0,)), "Less of what came often."),
+        Field(f"{prefix}presence_penalty", IGNORED, Only((0,)), "Less of what came at all."),
+        Field(f"{prefix}repetition_penalty", IGNORED, Only((1,)), "Less of what came at all."),
+        Field(f"{prefix}logit_bias", IGNORED, Only(_NOTHING), "Added to the logits."),
+    )
+
+
+_OPENAI: Final = (
+    *_COMMON,
+    *_sampling(),
+    Field("max_completion_tokens", "max_new_tokens", _COUNT, "Longest answer, in tokens."),
+    Field("max_tokens", "max_new_tokens", _COUNT, "The same, the older name."),
+    Field("min_tokens", "min_new_tokens", Integer(0, TOKENS_MAX), "Shortest answer, in tokens."),
+    Field("stream_options.include_usage", "include_usage", Flag(), "A last event with usage."),
+)
+
+CHAT_FIELDS: Final = (
+    Field("messages", "messages", Listing(_MESSAGE, MESSAGES_MAX), "The conversation so far."),
+    *_OPENAI,
+    Field("logprobs", "logprobs", Flag(), "Logprobs of the answer's tokens."),
+    Field("top_logprobs", "top_logprobs", _TOP, "And of the k best at each place."),
+    Field("tools", IGNORED, Only(_NOTHING), "Functions that the model may call."),
+    Field(
+        "response_format",
+        IGNORED,
+        Only(({"type": "text"},)),
+        "Shape of the answer.",
+    ),
+)
+
+COMPLETION_FIELDS: Final = (
+    Field("prompt", "prompts", Checked("text or token ids", _prompts), "Text or token ids."),
+    *_OPENAI,
+    Field("logprobs", "top_logprobs", _TOP, "Logprobs of the tokens and of the k best."),
+    Field("echo", IGNORED, Only((False,)), "Repeat the prompt."),
+    Field("best_of", IGNORED, Only((0, 1)), "Samples to choose from."),
+    Field("suffix", IGNORED, Only(("",)), "Text after the answer."),
+)
+
+_GENERATE_SAMPLING: Final = "sampling_params."
+
+GENERATE_FIELDS: Final = (
+    Field("text", "prompts", _TEXTS, "The prompt as text; one of text and input_ids."),
+    Field("input_ids", "prompts", Checked("token ids", _token_lists), "The prompt as token ids."),
+    *_COMMON,
+    *_sampling(_GENERATE_SAMPLING),
+    Field(f"{_GENERATE_SAMPLING}max_new_tokens", "max_new_tokens", _COUNT, "Longest answer."),
+    Field(
+        f"{_GENERATE_SAMPLING}min_new_tokens",
+        "min_new_tokens",
+        Integer(0, TOKENS_MAX),
+        "Shortest answer.",
+    ),
+    Field("return_logprob", "logprobs", Flag(), "Logprobs of the answer's tokens."),
+    Field("top_logprobs_num", "top_logprobs", _TOP, "And of the k best at each place."),
+    Field("return_text_in_logprobs", "text_in_logprobs", Flag(), "Token text beside its id."),
+    Field("logprob_start_len", IGNORED, Only((-1,)), "Logprobs of the prompt from here on."),
+)
