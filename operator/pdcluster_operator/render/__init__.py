@@ -1,6 +1,6 @@
 """From a PDCluster and a planned group to Pod manifests. Pure."""
 
-from pdcluster_operator.render.platform import Platform
+from pdcluster_operator.render.placement import Platform
 from pdcluster_operator.render.pods import pod_hash, render_pod
 from pdcluster_operator.render.secret import TOKEN_KEY, render_token_secret, token_secret_name
 

@@ -11,7 +11,7 @@ from pdcluster_api.names import (
     ENV_RUN_DIR,
     ENV_TOKEN_FILE,
 )
-from pdcluster_operator.render.platform import RUN_DIR, TOKEN_DIR, Platform
+from pdcluster_operator.render.placement import RUN_DIR, TOKEN_DIR, Platform
 from pdcluster_operator.render.secret import TOKEN_KEY
 
 _FIELDS: Final = {

@@ -14,7 +14,7 @@ from pdcluster_api.names import (
 from pdcluster_operator.plan.fingerprint import digest, kv_fingerprint
 from pdcluster_operator.render.launch import launch_json, launch_spec, pool_of
 from pdcluster_operator.render.merge import merge
-from pdcluster_operator.render.platform import Platform
+from pdcluster_operator.render.placement import Platform
 from pdcluster_operator.render.router import router_spec
 from pdcluster_operator.render.worker import worker_spec
 from pdcluster_operator.spec.cluster import PDCluster

@@ -17,7 +17,7 @@ from pdcluster_operator.render.parts import (
     shared_mounts,
     shared_volumes,
 )
-from pdcluster_operator.render.platform import RUN_DIR, Platform
+from pdcluster_operator.render.placement import RUN_DIR, Platform
 from pdcluster_operator.render.secret import token_secret_name
 from pdcluster_operator.spec.cluster import PDCluster
 

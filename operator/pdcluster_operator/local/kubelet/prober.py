@@ -1,0 +1,70 @@
+"""Ask one probe once."""
+
+import asyncio
+import contextlib
+
+import grpc
+import httpx
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from pdcluster_operator.local.kubelet.pod import ProbeSpec
+
+
+class Prober:
+    """HTTP, gRPC and TCP probes; every ask ends within the probe's timeout."""
+
+    def __init__(self) -> None:
+        # Proxy variables are for the outside world, not for a pod next door.
+        self._http = httpx.AsyncClient(trust_env=False, headers={"user-agent": "kube-probe/local"})
+
+    async def ask(self, probe: ProbeSpec, address: str) -> tuple[bool, str]:
+        """Return whether it succeeded, and why not."""
+        if probe.http is not None:
+            return await self._ask_http(*probe.http, address, probe.timeout_s)
+        if probe.grpc is not None:
+            return await self._ask_grpc(*probe.grpc, address, probe.timeout_s)
+        if probe.tcp is not None:
+            return await self._ask_tcp(probe.tcp, address, probe.timeout_s)
+        return False, "a probe needs httpGet, grpc, tcpSocket or exec"
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _ask_http(
+        self, port: int, path: str, address: str, timeout_s: float
+    ) -> tuple[bool, str]:
+        url = f"http://{address}:{port}{path}"
+        try:
+            answer = await asyncio.wait_for(self._http.get(url, timeout=timeout_s), timeout_s)
+        except TimeoutError:
+            return False, f"{path}: no answer within {timeout_s:g} s"
+        except httpx.HTTPError as error:
+            return False, f"{path}: {error or type(error).__name__}"
+        good = 200 <= answer.status_code < 400
+        return good, "" if good else f"{path}: {answer.status_code} {answer.text[:200]}".strip()
+
+    async def _ask_grpc(
+        self, port: int, service: str, address: str, timeout_s: float
+    ) -> tuple[bool, str]:
+        async with grpc.aio.insecure_channel(
+            f"{address}:{port}", options=[("grpc.enable_http_proxy", 0)]
+        ) as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check
+            request = health_pb2.HealthCheckRequest(service=service)
+            try:
+                answer = await check(request, timeout=timeout_s)
+            except grpc.aio.AioRpcError as error:
+                return False, f"grpc health: {error.code().name}"
+        status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        return status == "SERVING", "" if status == "SERVING" else f"grpc health: {status}"
+
+    async def _ask_tcp(self, port: int, address: str, timeout_s: float) -> tuple[bool, str]:
+        try:
+            opening = asyncio.open_connection(address, port)
+            _, writer = await asyncio.wait_for(opening, timeout_s)
+        except (OSError, TimeoutError) as error:
+            return False, f"port {port}: {error or 'no answer'}"
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return True, ""

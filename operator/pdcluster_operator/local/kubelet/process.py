@@ -1,0 +1,119 @@
+"""Start, watch and signal the processes of one container run."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pdcluster_operator.local.kubelet.reaper import MARK, kill_marked
+
+_PR_SET_PDEATHSIG: Final = 1
+_CHUNK_BYTES: Final = 1 << 16
+_PIPE_CLOSE_S: Final = 2.0  # after the last process is dead the pipe closes at once
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+# Programs of this very installation, whatever PATH says.
+_OWN_PROGRAMS: Final = {
+    "python": sys.executable,
+    "python3": sys.executable,
+    "smg": str(Path(sys.executable).with_name("smg")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to start."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    mark: str  # see reaper.py
+    cwd: str | None = None
+
+
+class Running:
+    """A started process and everything it starts."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, mark: str, sink: Callable[[bytes], None]
+    ) -> None:
+        self._process = process
+        self._mark = mark
+        self._sink = sink
+        self._copier = asyncio.create_task(self._copy_output())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, number: int) -> None:
+        """TERM goes to the first process, which owns its children; KILL goes to all."""
+        if number == signal.SIGKILL:
+            kill_marked(self._mark)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """Return the exit code (128 + signal when killed) once *no* process of the run is left."""
+        code = await self._process.wait()
+        # Like a container runtime: when the first process ends, so does the rest.
+        for _ in range(100):
+            if kill_marked(self._mark) == 0:
+                break
+            await asyncio.sleep(0.01)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._copier, _PIPE_CLOSE_S)
+        return code if code >= 0 else 128 - code
+
+    async def _copy_output(self) -> None:
+        stream = self._process.stdout
+        while stream is not None and (data := await stream.read(_CHUNK_BYTES)):
+            self._sink(data)
+
+
+async def start(command: Command, sink: Callable[[bytes], None]) -> Running:
+    """Start it in a session of its own; its output goes to `sink`. Raises OSError."""
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    process = await asyncio.create_subprocess_exec(
+        _OWN_PROGRAMS.get(command.argv[0], command.argv[0]),
+        *command.argv[1:],
+        env={**command.env, MARK: command.mark},
+        cwd=command.cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+    return Running(process, command.mark, sink)
+
+
+async def run_once(command: Command, timeout_s: float, output_bytes_max: int) -> tuple[bool, str]:
+    """Run a probe or hook to its end; returns whether it exited 0 in time, and its last output."""
+    output = bytearray()
+
+    def keep(data: bytes) -> None:
+        output.extend(data)
+        del output[:-output_bytes_max]
+
+    try:
+        running = await start(command, keep)
+    except OSError as error:
+        return False, str(error)
+    try:
+        code = await asyncio.wait_for(running.wait(), timeout_s)
+    except TimeoutError:
+        running.send(signal.SIGKILL)
+        await running.wait()
+        return False, f"no end within {timeout_s:g} s"
+    return code == 0, output.decode(errors="replace").strip() or f"exit code {code}"
