@@ -56,6 +56,11 @@ class EngineSpec:
         minimum=1,
     )
     running_max: int = field("Most requests decoding at once.", 32, minimum=1, maximum=4096)
+    host_pages: int = field(
+        "Pages of host memory for requests pushed out of a full pool; as many as the default pool.",
+        1024,
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,12 @@ class TransferSpec:
         128,
         minimum=0,
     )
+    metadata_rows: int = field(
+        "Requests whose hand-off can be under way at once; one row is kept for warm-ups.",
+        512,
+        minimum=2,
+        maximum=65536,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +100,7 @@ class LimitSpec:
         "Prefill: wait for a decode to publish pages for a room.", 60.0, minimum=0.1
     )
     handshake_timeout_s: float = field(
-        "Decode: wait for the prefill's topology and the peer handshake.", 20.0, minimum=0.1
+        "Decode: wait for the prefill's topology and the peer handshake.", 8.0, minimum=0.1
     )
     queue_timeout_s: float = field(
         "Either role: wait for memory, a slot or the engine.", 120.0, minimum=0.1

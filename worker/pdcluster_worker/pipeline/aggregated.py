@@ -72,6 +72,7 @@ class AggregatedPipeline(BatchPipeline):
         row = self.walker.step(request.stage, event)
         if row is None:
             return
+        self._blame(request, cause)
         if row.target is not None:
             self._enter(request, row.target, now, within_s=self._within(row.target))
         if row.target not in (Stage.WAITING, Stage.FORWARD):
@@ -142,7 +143,7 @@ class AggregatedPipeline(BatchPipeline):
             self._apply(request, Event.ADMITTED, now)
         steps = (*self._decode_steps(now), *self._prompts.steps())
         if steps:
-            self._outbox.append(Launch(steps))
+            self.outbox.append(Launch(steps))
 
     def _lend(self, request: Request) -> bool:
         load = load_of(

@@ -19,6 +19,7 @@ from pdcluster_worker.core.errors import (
     Overloaded,
     PromptTooLong,
     RoomConflict,
+    Unavailable,
     WorkerError,
 )
 from pdcluster_worker.core.ports import BatchResult, Contact, WriteStats
@@ -69,6 +70,8 @@ class Pipeline:
         self.pools = pools
         self.counts: Counter[str] = Counter()  # for status and metrics; names in roles/report.py
         self.failures: Counter[str] = Counter()  # by error kind
+        self.handshake_failures: Counter[str] = Counter()  # by error kind
+        self.refused: Counter[str] = Counter()  # requests that never became live, by outcome
         self.last_errors: deque[str] = deque(maxlen=LAST_ERRORS_MAX)
         self.ended: list[Request] = []  # since the role last looked; for metrics and logs
         self.draining = False
@@ -76,7 +79,7 @@ class Pipeline:
         self._by_key: dict[int, Request] = {}
         self._by_rid: dict[str, Request] = {}
         self._by_room: dict[int, Request] = {}
-        self._outbox = outbox
+        self.outbox = outbox
         self.handoff_seconds = 0.0
 
     # ------------------------------------------------------------------ driven by the role
@@ -98,9 +101,9 @@ class Pipeline:
         request = self._by_rid.get(rid)
         if request is None:
             return
-        request.answered = request.answered or finished
-        if finished:
-            self.counts["finished"] += 1
+        if finished and not request.answered:
+            request.answered = True
+            request.outcome = "finished"
         self._fail(request, Aborted(reason), now)
 
     def frame(self, sender: str, body: Body, now: float) -> None:
@@ -131,13 +134,29 @@ class Pipeline:
 
     def drain_outbox(self) -> list[Effect]:
         """Effects in order, launches first: the engine computes while writes are posted."""
-        drained = sorted(self._outbox, key=lambda effect: not isinstance(effect, Launch))
-        self._outbox.clear()
+        drained = sorted(self.outbox, key=lambda effect: not isinstance(effect, Launch))
+        self.outbox.clear()
         return drained
+
+    def farewell(self) -> list[Effect]:
+        """What to say to peers before the process ends with nothing under way."""
+        return []
 
     def live(self) -> Iterable[Request]:
         """All requests that are not gone."""
         return self._by_key.values()
+
+    def pass_tokens(self, result: BatchResult) -> int:
+        """Tokens of a pass that has ended, before `batch_done` accounts for it."""
+        requests = (self._by_key.get(step.key) for step in result.results)
+        return sum(r.pass_tokens for r in requests if r is not None and r.computing)
+
+    def check_idle(self) -> None:
+        """With no live request, every page and row is free. Raises RuntimeError otherwise."""
+        self.pools.check()
+        for name, count in (("pages", self.pools.pages.count()), ("rows", self.pools.rows.count())):
+            if not self._by_key and count.free != count.total:
+                raise RuntimeError(f"{name} leaked: no live request, but {count}")
 
     def stages(self) -> dict[Stage, int]:
         """Live requests by stage; stages without any are left out."""
@@ -165,9 +184,10 @@ class Pipeline:
         """Answer a request that never became live."""
         del now
         self._count_failure(message.rid, error)
+        self.refused[outcome_of(error)] += 1
         field = error.field if isinstance(error, BadRequest) else None
         failed = Failed(rid=message.rid, kind=error.kind, message=str(error), field=field)
-        self._outbox.append(Emit(failed))
+        self.outbox.append(Emit(failed))
 
     def _intake(self, message: Submit) -> Request:
         limits = self.settings.limits
@@ -225,19 +245,39 @@ class Pipeline:
             return
         if message.finish is not None:
             request.answered = True
-            self.counts["finished"] += 1
-        self._outbox.append(Emit(message))
+            request.outcome = "finished"
+        self.outbox.append(Emit(message))
 
     def _answer_failure(self, request: Request, error: WorkerError) -> None:
         """Exactly one last message per request."""
         if request.answered:
             return
         request.answered = True
+        request.outcome = outcome_of(error)
+        request.error_kind = error.kind
         self._by_rid.pop(request.rid, None)  # the client may use the name again
         self._count_failure(request.rid, error)
-        self._outbox.append(Emit(Failed(rid=request.rid, kind=error.kind, message=str(error))))
+        self.outbox.append(Emit(Failed(rid=request.rid, kind=error.kind, message=str(error))))
+
+    def _blame(self, request: Request, cause: Cause | None) -> None:
+        """Remember where a request failed, before its stage changes."""
+        if cause is not None and request.failed_in is None:
+            request.failed_in = request.stage
 
     def _count_failure(self, rid: str, error: WorkerError) -> None:
         self.failures[error.kind] += 1
         if not isinstance(error, BadRequest | Aborted):
             self.last_errors.append(f"{rid}: {error.kind}: {error}")
+
+
+def outcome_of(error: WorkerError) -> str:
+    """One of `pdcluster_api.metrics.OUTCOMES`."""
+    match error:
+        case Aborted():
+            return "aborted"
+        case BadRequest():
+            return "refused"
+        case Unavailable():
+            return "unavailable"
+        case _:
+            return "failed"

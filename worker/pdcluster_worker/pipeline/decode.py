@@ -11,7 +11,6 @@ A failure in TRANSFER quarantines pages and row: prefill may still write. They c
 acknowledges the abort, says that it is quiet, or is proven gone, and never because time has passed.
 """
 
-
 from pdcluster_api.states import Stage
 from pdcluster_worker.core.errors import (
     HandshakeTimeout,
@@ -69,6 +68,7 @@ class DecodePipeline(DecodePeers):
         row = self.walker.step(request.stage, event)
         if row is None:
             return
+        self._blame(request, cause)
         if row.target is not None:
             self._enter(request, row.target, now, within_s=self._within(row.target))
         for action in row.actions:
@@ -157,7 +157,7 @@ class DecodePipeline(DecodePeers):
     def resolved(self, address: Address, outcome: Contact | WorkerError, now: float) -> None:
         """A lookup ended."""
         if isinstance(outcome, WorkerError):
-            self.counts["lookups_failed"] += 1
+            self.handshake_failures[outcome.kind] += 1
         self._book.resolved(address, outcome)
         self._note_changes(now)
 
@@ -256,7 +256,7 @@ class DecodePipeline(DecodePeers):
             self._batch.resume(now, budget=self._resume_budget())
         self._admit(now)
         if engine_idle and (steps := self._decode_steps(now)):
-            self._outbox.append(Launch(steps))
+            self.outbox.append(Launch(steps))
 
     def _resume_budget(self) -> int:
         """Without the claim of the retracted themselves (spec C 11)."""

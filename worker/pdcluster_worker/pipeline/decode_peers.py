@@ -10,8 +10,6 @@ from pdcluster_api.states import Stage
 from pdcluster_worker.core.errors import (
     PeerLost,
     RoomConflict,
-    TransferPeerLost,
-    TransferTimeout,
     WorkerError,
     rebuild,
 )
@@ -74,6 +72,7 @@ class DecodePeers(BatchPipeline):
             case Welcome():
                 self._welcome(sender, body, now)
             case Unwelcome():
+                self.handshake_failures[body.kind] += 1
                 self._book.refused(sender, rebuild(body.kind, body.message))
             case Rejoin():
                 self._peers.broken(sender)
@@ -96,6 +95,7 @@ class DecodePeers(BatchPipeline):
         try:
             self._peers.check(welcome.intro)
         except WorkerError as error:
+            self.handshake_failures[error.kind] += 1
             self._book.refused(sender, error)
             return
         self._peers.met(sender, welcome, now)
@@ -163,10 +163,9 @@ class DecodePeers(BatchPipeline):
     def write_failed(self, key: int, instance: str, error: WorkerError, now: float) -> None:
         """A warm-up failed: the handshake starts again."""
         del key
-        self.failures[error.kind] += 1
-        if isinstance(error, TransferPeerLost | TransferTimeout):
-            self._peers.broken(instance)
-            self._book.again(instance)
+        self.handshake_failures[error.kind] += 1
+        self._peers.broken(instance)
+        self._book.again(instance)
         self._note_changes(now)
 
     def _remind(self, now: float) -> None:
@@ -218,6 +217,11 @@ class DecodePeers(BatchPipeline):
     def waiting_for_peer(self) -> bool:
         """A hand-off or a handshake is under way."""
         return self._peers.warming() or any(not a.quiet for a in self._arrivals.values())
+
+    def farewell(self) -> list[Effect]:
+        """Peers need not wait for our silence."""
+        self._peers.everybody(Bye())
+        return self.drain_outbox()
 
     def peer_states(self) -> dict[str, str]:
         """Instance -> state."""

@@ -11,6 +11,7 @@ The life of a peer, the same on both sides once introductions have crossed:
 LOST is not gone: a stopped process may still write. Only "gone" releases what it could touch.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,9 @@ from pdcluster_worker.kv.rows import WARM_ROW
 from pdcluster_worker.pipeline.effects import Address, Effect, Join, Part, Send, Write
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import Alive, Body, Hello, Introduction, Rejoin, RoomKey, Welcome
+
+
+EARLY_MAX = 64  # warm-up notices remembered from peers whose introduction is still on its way
 
 
 class PeerState(StrEnum):
@@ -85,6 +89,7 @@ class PeerTable:
         self._emit = emit
         self._peers: dict[str, Peer] = {}
         self._changes: list[tuple[Change, str]] = []
+        self._early: deque[str] = deque(maxlen=EARLY_MAX)
         self._beat_at = 0.0
         self._ticked = 0.0
 
@@ -131,6 +136,7 @@ class PeerTable:
         if peer is None or peer.intro.agent != intro.agent:
             peer = self._peers[instance] = Peer(instance=instance, intro=intro, heard=now)
         peer.heard = now
+        peer.seen = peer.seen or instance in self._early
         if isinstance(message, Welcome) and peer.state is PeerState.READY:
             return  # a repeated answer
         peer.state = PeerState.WARMING
@@ -162,6 +168,8 @@ class PeerTable:
         if peer := self._peers.get(instance):
             peer.seen = True
             self._promote(peer)
+        else:
+            self._early.append(instance)  # the write was faster than the Welcome
 
     def _promote(self, peer: Peer) -> None:
         if peer.wrote and peer.seen and peer.state is PeerState.WARMING:

@@ -78,6 +78,7 @@ class PrefillPipeline(Pipeline):
         row = self.walker.step(request.stage, event)
         if row is None:
             return
+        self._blame(request, cause)
         if row.target is not None:
             self._enter(request, row.target, now, within_s=self._within(row.target))
         for action in row.actions:
@@ -161,7 +162,7 @@ class PrefillPipeline(Pipeline):
         try:
             self._peers.check(hello.intro)
         except PeerIncompatible as error:
-            self.failures[error.kind] += 1
+            self.handshake_failures[error.kind] += 1
             self._peers.answer(hello.intro, sender, Unwelcome(kind=error.kind, message=str(error)))
             return
         self._peers.met(sender, hello, now)
@@ -271,8 +272,7 @@ class PrefillPipeline(Pipeline):
 
     def write_failed(self, key: int, instance: str, error: WorkerError, now: float) -> None:
         """The request fails; its pages stay pinned until `write_settled`."""
-        self.failures[error.kind] += 1
-        if isinstance(error, TransferPeerLost):
+        if key == 0 or isinstance(error, TransferPeerLost):
             self._peers.broken(instance)
             self._note_changes(now)
         request = self._by_key.get(key)
@@ -355,7 +355,7 @@ class PrefillPipeline(Pipeline):
         for request in self._prompts.admit(self._lend):
             self._apply(request, Event.ADMITTED, now)
         if steps := self._prompts.steps():
-            self._outbox.append(Launch(tuple(steps)))
+            self.outbox.append(Launch(tuple(steps)))
 
     def _lend(self, request: Request) -> bool:
         pages = self.settings.pages_for(len(request.prompt))
@@ -388,6 +388,11 @@ class PrefillPipeline(Pipeline):
     def waiting_for_peer(self) -> bool:
         """Writes or handshakes are under way."""
         return self._peers.warming() or any(h.open_writes for h in self._hands.values())
+
+    def farewell(self) -> list[Effect]:
+        """Peers need not wait for our silence."""
+        self._peers.everybody(Bye())
+        return self.drain_outbox()
 
     def peer_states(self) -> dict[str, str]:
         """Instance -> state."""

@@ -38,6 +38,9 @@ class Request:
     peer: str = ""  # decode: instance of its prefill, once reached
     host_ticket: int | None = None  # of its KV's copy while retracted
     answered: bool = False  # the frontend has its last message
+    outcome: str = ""  # of `pdcluster_api.metrics.OUTCOMES`, once answered
+    failed_in: Stage | None = None  # the stage in which it failed
+    error_kind: str = ""
     handoff: Handoff | None = None
 
     @property

@@ -1,0 +1,1 @@
+"""The scheduler process: the loop, its sockets, and the executor of the pipeline's effects."""

@@ -1,0 +1,241 @@
+"""Carries out the pipeline's effects and reports what became of them.
+
+Open writes are polled here. One that failed is reported at once and kept until the library says that
+it is settled: until then its source pages stay pinned, and a peer is not forgotten.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from pdcluster_worker.core.clock import Clock
+from pdcluster_worker.core.errors import (
+    Overloaded,
+    TransferError,
+    TransferInvalid,
+    TransferTimeout,
+    WireError,
+    WorkerError,
+)
+from pdcluster_worker.core.log import Log, Sparse
+from pdcluster_worker.core.ports import Contact, Engine, RowStore, Transport, WriteState
+from pdcluster_worker.pipeline.base import Pipeline
+from pdcluster_worker.pipeline.effects import (
+    Effect,
+    Emit,
+    FillRow,
+    Join,
+    Launch,
+    Part,
+    Resolve,
+    Send,
+    Write,
+)
+from pdcluster_worker.rendezvous.client import RendezvousClient
+from pdcluster_worker.rendezvous.messages import FetchTopology, Result
+from pdcluster_worker.roles.sockets import LocalSockets, PeerSockets
+from pdcluster_worker.wire.codec import write as encode_local
+from pdcluster_worker.wire.peer import FrameCodec
+
+
+@dataclass(slots=True)
+class _Open:
+    """A write that is not settled."""
+
+    key: int
+    instance: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rim:
+    """Everything outside the pipeline that an effect can touch. None: this role has no peers."""
+
+    clock: Clock
+    engine: Engine
+    local: LocalSockets
+    rows: RowStore
+    transport: Transport | None
+    peers: PeerSockets | None
+    codec: FrameCodec | None
+    rendezvous: RendezvousClient | None
+
+
+class Executor:
+    """Runs effects in order, on the loop's thread; nothing here waits."""
+
+    def __init__(self, rim: Rim, pipeline: Pipeline, log: Log) -> None:
+        self._rim = rim
+        self._pipeline = pipeline
+        self._log = log
+        self._sparse = Sparse(rim.clock)
+        self._open: dict[int, _Open] = {}
+        self._agents: dict[str, str] = {}  # instance -> agent
+        self._parting: dict[str, str] = {}  # instances to forget once their writes are settled
+        self.dropped: Counter[str] = Counter()
+        self.write_errors: Counter[str] = Counter()
+
+    def drop(self, cause: str, error: WireError) -> None:
+        """Count what did not decode, and log it without flooding."""
+        self.dropped[cause] += 1
+        if (held_back := self._sparse.due(f"dropped {cause}")) is not None:
+            self._log.warning("dropped", what=cause, reason=str(error), more=held_back)
+
+    @property
+    def open_writes(self) -> int:
+        """Writes that are not settled."""
+        return len(self._open)
+
+    def instance_of(self, agent: str) -> str | None:
+        """Who an agent belongs to, if it has been joined."""
+        for instance, known in self._agents.items():
+            if known == agent:
+                return instance
+        return None
+
+    def run(self, effects: list[Effect]) -> None:
+        """Carry out ``effects``; failures come back as calls of the pipeline."""
+        rim = self._rim
+        for effect in effects:
+            match effect:
+                case Emit():
+                    rim.local.emit(encode_local(effect.message))
+                case Launch():
+                    rim.engine.launch(effect.steps)
+                case FillRow():
+                    rim.rows.write(effect.row, effect.content)
+                case Write():
+                    self._write(effect)
+                case Send():
+                    self._send(effect)
+                case Resolve():
+                    self._resolve(effect)
+                case Join():
+                    self._join(effect)
+                case Part():
+                    self._parting[effect.instance] = effect.agent
+                    self._part()
+
+    # ------------------------------------------------------------------------------ writes
+    def _write(self, effect: Write) -> None:
+        rim, now = self._rim, self._rim.clock.now()
+        try:
+            if rim.transport is None or effect.instance not in self._agents:
+                raise TransferInvalid(f"peer {effect.instance} is not joined")
+            handle = rim.transport.write(
+                agent=self._agents[effect.instance],
+                region=effect.region,
+                source=effect.source,
+                target=effect.target,
+                notice=effect.notice.pack(),
+                deadline=effect.deadline,
+            )
+        except TransferError as error:
+            self._failed(effect.key, effect.instance, error, now)
+            self._pipeline.write_settled(effect.key, now)
+            return
+        self._open[handle] = _Open(effect.key, effect.instance)
+
+    def poll_writes(self, now: float) -> int:
+        """Look at every open write; returns how many settled."""
+        transport = self._rim.transport
+        if transport is None or not self._open:
+            return 0
+        settled = 0
+        for handle, write in list(self._open.items()):
+            if write.failed:
+                if transport.settled(handle):
+                    self._close(handle)
+                    self._pipeline.write_settled(write.key, now)
+                    settled += 1
+                continue
+            try:
+                if transport.poll(handle) is not WriteState.DONE:
+                    continue
+            except (TransferError, TransferTimeout) as error:
+                write.failed = True
+                self._failed(write.key, write.instance, error, now)
+                continue
+            stats = transport.stats(handle)
+            self._close(handle)
+            self._pipeline.write_done(write.key, write.instance, stats, now)
+            settled += 1
+        if self._parting:
+            self._part()
+        return settled
+
+    def _failed(self, key: int, instance: str, error: WorkerError, now: float) -> None:
+        self.write_errors[error.kind] += 1
+        if (held_back := self._sparse.due(f"write {error.kind}")) is not None:
+            self._log.warning(
+                "write failed", peer=instance, error=str(error), kind=error.kind, more=held_back
+            )
+        self._pipeline.write_failed(key, instance, error, now)
+
+    def _close(self, handle: int) -> None:
+        assert self._rim.transport is not None
+        self._rim.transport.release(handle)
+        del self._open[handle]
+
+    # ------------------------------------------------------------------------------- peers
+    def _join(self, effect: Join) -> None:
+        assert self._rim.transport is not None
+        self._part()
+        if effect.instance in self._parting:
+            return  # old writes are open: the warm-up that follows fails, and Hello comes again
+        try:
+            self._rim.transport.add_peer(effect.intro.peer())
+        except TransferError as error:
+            self._log.warning("peer not joined", peer=effect.instance, error=str(error))
+            return
+        self._agents[effect.instance] = effect.intro.agent
+
+    def _part(self) -> None:
+        transport = self._rim.transport
+        if transport is None:
+            return
+        busy = {write.instance for write in self._open.values()}
+        for instance in [i for i in self._parting if i not in busy]:
+            agent = self._parting.pop(instance)
+            self._agents.pop(instance, None)
+            transport.remove_peer(agent)
+
+    def _send(self, effect: Send) -> None:
+        rim = self._rim
+        assert rim.codec is not None
+        assert rim.peers is not None
+        try:
+            frame = rim.codec.encode(effect.body, receiver=effect.receiver)
+        except WireError as error:
+            self.dropped["too large"] += 1
+            self._log.error("frame not sent", peer=effect.receiver, error=str(error))
+            return
+        rim.peers.send(effect.endpoint, frame)
+
+    def _resolve(self, effect: Resolve) -> None:
+        rim = self._rim
+        assert rim.rendezvous is not None
+        try:
+            rim.rendezvous.submit(FetchTopology(address=effect.address))
+        except Overloaded as error:
+            self._pipeline.resolved(effect.address, error, rim.clock.now())
+
+    def collect_lookups(self, now: float) -> None:
+        """Hand ended lookups to the pipeline."""
+        if self._rim.rendezvous is None:
+            return
+        for result in self._rim.rendezvous.results():
+            call = result.call
+            if not isinstance(call, FetchTopology):
+                if isinstance(result.error, WorkerError):
+                    self._log.error("registration failed", error=str(result.error))
+                continue
+            self._pipeline.resolved(call.address, _outcome(result), now)
+
+
+def _outcome(result: Result) -> Contact | WorkerError:
+    if result.topology is None:
+        return result.error if isinstance(result.error, WorkerError) else WireError("no topology")
+    try:
+        return result.topology.contact()
+    except WireError as error:
+        return error
