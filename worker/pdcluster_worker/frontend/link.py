@@ -14,7 +14,6 @@ import zmq
 
 from pdcluster_worker.core.errors import (
     BadRequest,
-    EngineError,
     Overloaded,
     Unavailable,
     WireError,
@@ -111,7 +110,7 @@ class ZmqLink:
         self._pull.set(zmq.MAXMSGSIZE, codec.LOCAL_BYTES_MAX)
         self._pull.bind(outputs)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._pull.fd, self._read)
+        self._loop.add_reader(self._pull.fileno(), self._read)
         self._loop.call_soon(self._read)
 
     async def wait_ready(self) -> Ready:
@@ -145,7 +144,7 @@ class ZmqLink:
         self._unsent.clear()
         inboxes, self._inboxes = self._inboxes, {}
         for rid, inbox in inboxes.items():
-            inbox.put(Failed(rid=rid, kind=EngineError.kind, message=reason))
+            inbox.put(Failed(rid=rid, kind=Unavailable.kind, message=reason))
 
     async def status(self, timeout_s: float) -> Status:
         return await self._asker.status(timeout_s)
@@ -156,7 +155,7 @@ class ZmqLink:
     def close(self) -> None:
         """Give up all sockets. Idempotent."""
         if self._loop is not None and not self._pull.closed:
-            self._loop.remove_reader(self._pull.fd)
+            self._loop.remove_reader(self._pull.fileno())
         if self._timer is not None:
             self._timer.cancel()
         self._push.close()

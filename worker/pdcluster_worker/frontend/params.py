@@ -11,6 +11,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     # what to answer
     messages: tuple[dict[str, Any], ...] = ()
     prompts: tuple[str | tuple[int, ...], ...] = ()
+    prompt_field: str = "prompt"  # what the client calls it, for messages
     rid: str | None = None
     # how to answer
     stream: bool = False

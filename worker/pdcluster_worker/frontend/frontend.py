@@ -1,0 +1,80 @@
+"""What every handler shares, and what it knows of one HTTP request."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from pdcluster_worker.core.clock import Clock
+from pdcluster_worker.core.errors import Draining, Unavailable
+from pdcluster_worker.core.settings import Settings
+from pdcluster_worker.frontend.calls import CallContext, make_requests
+from pdcluster_worker.frontend.generation import Generation, GenerationRequest, Surroundings
+from pdcluster_worker.frontend.link import SchedulerLink
+from pdcluster_worker.frontend.metrics import FrontendMetrics
+from pdcluster_worker.frontend.params import Params
+from pdcluster_worker.frontend.text import Tokenizer
+from pdcluster_worker.wire.local import Ready
+
+
+@dataclass(slots=True, kw_only=True)
+class Frontend:
+    """One worker's frontend."""
+
+    settings: Settings
+    link: SchedulerLink
+    tokenizer: Tokenizer
+    clock: Clock
+    metrics: FrontendMetrics
+    draining: bool = False  # set once, by whoever ends the process
+
+    def serving(self) -> Ready:
+        """The scheduler's announcement; Unavailable while requests cannot be taken."""
+        if self.draining:
+            raise Draining("this worker is draining")
+        if self.link.ready is None:
+            raise Unavailable("the model is not loaded yet")
+        return self.link.ready
+
+
+@dataclass(slots=True, kw_only=True)
+class Inquiry:
+    """One HTTP request: its body is read, its generations are closed by the dispatcher."""
+
+    frontend: Frontend
+    body: bytes
+    query: Mapping[str, str]
+    received_s: float  # clock seconds
+    created: int  # seconds since the epoch, as OpenAI's `created`
+    generations: list[Generation] = field(default_factory=list)
+
+    async def start(self, params: Params) -> list[Generation]:
+        """Tokenize and submit every request of the call."""
+        context = CallContext(
+            settings=self.frontend.settings,
+            tokenizer=self.frontend.tokenizer,
+            ready=self.frontend.serving(),
+            received_s=self.received_s,
+        )
+        for request in await make_requests(params, context):
+            self.generations.append(self._generation(request))
+        return self.generations
+
+    def close(self) -> None:
+        """Abort what has not ended. Idempotent."""
+        for generation in self.generations:
+            generation.close()
+
+    def _generation(self, request: GenerationRequest) -> Generation:
+        frontend = self.frontend
+        around = Surroundings(
+            link=frontend.link,
+            tokenizer=frontend.tokenizer,
+            metrics=frontend.metrics,
+            clock=frontend.clock,
+        )
+        return Generation(request, around)
+
+
+Handler = Callable[[Inquiry], Coroutine[Any, Any, ASGIApp]]

@@ -1,0 +1,180 @@
+"""One request on its way through the frontend.
+
+Submit to the scheduler -> Tokens ... -> pieces of text -> finish
+  ends by  the scheduler's finish ("stop" on a token, "length")
+           a stop string that the frontend sees: the scheduler gets Abort(finished=True)
+           Failed from the scheduler: raised as its WorkerError
+           `close` before any of these (the client left): the scheduler gets Abort
+"""
+
+from dataclasses import dataclass
+
+from pdcluster_worker.core.clock import Clock
+from pdcluster_worker.core.errors import BadRequest, WorkerError, rebuild
+from pdcluster_worker.frontend.link import SchedulerLink
+from pdcluster_worker.frontend.metrics import FrontendMetrics
+from pdcluster_worker.frontend.stops import StopMatcher
+from pdcluster_worker.frontend.text import Tokenizer
+from pdcluster_worker.wire.local import Failed, Handoff, Submit, Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInfo:
+    """One generated token; ``logprob`` is None unless asked for."""
+
+    id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()  # (token, logprob), best first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Why the answer ended."""
+
+    reason: str  # "stop" | "length"
+    matched: int | str | None = None  # the stop token or string
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What became known at once. The last piece of an answer has ``finish``."""
+
+    text: str
+    tokens: tuple[TokenInfo, ...]
+    finish: Finish | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """A request as the scheduler gets it, and what stays with the frontend."""
+
+    submit: Submit
+    prompt_tokens: int
+    stop: tuple[str, ...] = ()
+    keep_stop: bool = False
+    skip_special: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every generation uses."""
+
+    link: SchedulerLink
+    tokenizer: Tokenizer
+    metrics: FrontendMetrics
+    clock: Clock
+
+
+class Generation:
+    """Turns the scheduler's messages into pieces. `close` it, whatever happens."""
+
+    def __init__(self, request: GenerationRequest, around: Surroundings) -> None:
+        """Submit. Raises what `SchedulerLink.open` raises."""
+        self.request = request
+        self._around = around
+        self._inbox = around.link.open(request.submit)
+        self._matcher = StopMatcher(request.stop, keep=request.keep_stop)
+        self._detokenizer = around.tokenizer.detokenizer(skip_special=request.skip_special)
+        self._last_at: float | None = None
+        self._closed = False
+        self.finish: Finish | None = None
+        self.completion_tokens = 0
+        self.cached_tokens = 0
+        self.handoff: Handoff | None = None
+        around.metrics.started()
+
+    @property
+    def rid(self) -> str:
+        return self.request.submit.rid
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.request.prompt_tokens
+
+    def elapsed_s(self) -> float:
+        """Since the HTTP request came."""
+        return self._around.clock.now() - self.request.submit.received_s
+
+    async def piece(self) -> Piece:
+        """Wait for the next piece. Not to be called after the one with ``finish``."""
+        message = await self._inbox.get()
+        if isinstance(message, Failed):
+            error = rebuild(message.kind, message.message)
+            if isinstance(error, BadRequest):
+                error.field = message.field
+            self._end(_outcome(error))
+            raise error
+        self._time()
+        return self._take(message)
+
+    def close(self, reason: str = "the client left") -> None:
+        """Tell the scheduler if the answer is not complete. Idempotent."""
+        if not self._closed:
+            self._around.link.abort(self.rid, reason)
+            self._end("aborted")
+
+    def _end(self, outcome: str) -> None:
+        self._closed = True
+        self._around.metrics.ended(outcome, self.elapsed_s())
+
+    def _time(self) -> None:
+        now = self._around.clock.now()
+        if self._last_at is None:
+            self._around.metrics.first_token(now - self.request.submit.received_s)
+        else:
+            self._around.metrics.later_token(now - self._last_at)
+        self._last_at = now
+
+    def _take(self, message: Tokens) -> Piece:
+        text: list[str] = []
+        tokens: list[TokenInfo] = []
+        self.cached_tokens = message.cached_tokens or self.cached_tokens
+        self.handoff = message.handoff or self.handoff
+        for index, token in enumerate(message.ids):
+            tokens.append(_info(message, index))
+            self.completion_tokens += 1
+            if not self._is_trimmed(message, index):
+                text.append(self._matcher.push(self._detokenizer.push(token)))
+            if self._matcher.matched is not None:
+                break
+        if message.finish is not None and self._matcher.matched is None:
+            text.append(self._matcher.push(self._detokenizer.finish()))
+        self._conclude(message)
+        if self.finish is not None:
+            text.append(self._matcher.finish())
+        return Piece(text="".join(text), tokens=tuple(tokens), finish=self.finish)
+
+    def _is_trimmed(self, message: Tokens, index: int) -> bool:
+        """A matched stop token is no text, unless the client wants it."""
+        last = index == len(message.ids) - 1
+        stopped = last and message.matched_token == message.ids[index]
+        return stopped and not self.request.keep_stop
+
+    def _conclude(self, message: Tokens) -> None:
+        if (matched := self._matcher.matched) is not None:
+            self.finish = Finish(reason="stop", matched=matched)
+            if message.finish is None:
+                self._around.link.abort(self.rid, "stop string", finished=True)
+        elif message.finish is not None:
+            self.finish = Finish(reason=message.finish, matched=message.matched_token)
+        if self.finish is not None:
+            self._end("finished")
+
+
+def _info(message: Tokens, index: int) -> TokenInfo:
+    return TokenInfo(
+        id=message.ids[index],
+        logprob=message.logprobs[index] if index < len(message.logprobs) else None,
+        top=tuple((top.token, top.logprob) for top in message.top[index])
+        if index < len(message.top)
+        else (),
+    )
+
+
+def _outcome(error: WorkerError) -> str:
+    """One of `pdcluster_api.metrics.OUTCOMES`."""
+    if error.code == 499:
+        return "aborted"
+    if 400 <= error.code < 500:
+        return "refused"
+    return "unavailable" if error.retryable else "failed"
