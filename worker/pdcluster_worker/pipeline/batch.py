@@ -14,7 +14,7 @@ from pdcluster_worker.core.ports import BatchResult, SequenceStep, StepResult
 from pdcluster_worker.kv.lease import Pools
 from pdcluster_worker.pipeline.admission import resume_cost
 from pdcluster_worker.pipeline.request import Request
-from pdcluster_worker.pipeline.running import plan_pass
+from pdcluster_worker.pipeline.running import next_step, secure_page, victim_of
 
 
 class BatchOwner(Protocol):
@@ -87,7 +87,12 @@ class Batch:
             self._owner.joined(request, now)
 
     def resume(self, now: float, *, budget: int) -> None:
-        """Retracted requests come back while ``budget`` tokens allow, in order (spec C 11)."""
+        """Retracted requests come back while ``budget`` tokens allow, in order (spec C 11).
+
+        A page for each running request is kept back: taking the one that a retraction has just
+        freed would only cause the next retraction.
+        """
+        budget -= self._page_tokens * len(self.running)
         while self.retracted:
             request = self.retracted[0]
             cost = self._resume_cost(request)
@@ -104,16 +109,24 @@ class Batch:
             budget -= cost
 
     def plan(self, now: float, *, others_hold: bool) -> tuple[SequenceStep, ...]:
-        """The next pass of the running batch. Retracts where pages lack (one victim a pass)."""
-        plan = plan_pass(self.running, page_tokens=self._page_tokens)
-        for victim in plan.victims:
+        """The next pass of the running batch; retracts until all who stay have a page.
+
+        The last one is never retracted. If even it lacks a page it sits the pass out while
+        somebody else holds pages (``others_hold``), and fails otherwise.
+        """
+        size = self._page_tokens
+        lacking = [r for r in self.running if not secure_page(r, page_tokens=size)]
+        while lacking and len(self.running) > 1:
+            victim = victim_of(self.running)
             self.running.remove(victim)
             self.retracted.append(victim)
             self._owner.pushed_out(victim, now)
-        if plan.stuck is not None and not others_hold:
+            staying = [r for r in lacking if r is not victim]
+            lacking = [r for r in staying if not secure_page(r, page_tokens=size)]
+        if lacking and not others_hold:
             error = Overloaded("out of KV memory with every other request retracted")
-            self._owner.broke(plan.stuck, error, now)
-        return plan.steps
+            self._owner.broke(lacking[0], error, now)
+        return tuple(next_step(r) for r in self.running if r not in lacking)
 
     def done(self, request: Request, step: StepResult, result: BatchResult, now: float) -> None:
         """The pass that held ``request`` has ended."""

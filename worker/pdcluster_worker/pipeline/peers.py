@@ -24,7 +24,6 @@ from pdcluster_worker.pipeline.effects import Address, Effect, Join, Part, Send,
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import Alive, Body, Hello, Introduction, Rejoin, RoomKey, Welcome
 
-
 EARLY_MAX = 64  # warm-up notices remembered from peers whose introduction is still on its way
 
 
