@@ -1,0 +1,1 @@
+"""The control API of a worker: gRPC, versioned by package."""

@@ -1,0 +1,1 @@
+"""pdcluster.control.v1: `control.proto` and the stubs generated from it."""
