@@ -52,6 +52,7 @@ class ScriptedWorker:
                 Route("/v1/models", self.models),
                 Route("/v1/loads", self.loads),
                 Route("/v1/chat/completions", self.chat, methods=["POST"]),
+                Route("/v1/completions", self.completion, methods=["POST"]),
                 Route("/scripted/requests", self.asked),
                 Route("/scripted/behaviour", self.behave, methods=["POST"]),
             ]
@@ -106,6 +107,22 @@ class ScriptedWorker:
         if self.launch.role is Role.PREFILL or not body.get("stream"):
             return JSONResponse(self._answer(body))
         return StreamingResponse(self._stream(body), media_type="text/event-stream")
+
+    async def completion(self, request: Request) -> Response:
+        body = await request.json()
+        self.requests.append(body)
+        if self.behaviour["chat"] != 200:
+            return JSONResponse({"error": "scripted"}, status_code=self.behaviour["chat"])
+        return JSONResponse(
+            {
+                "id": "scripted",
+                "object": "text_completion",
+                "created": 1,
+                "model": self.launch.model.served_name,
+                "choices": [{"index": 0, "text": "KV", "finish_reason": "length"}],
+                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+            }
+        )
 
     def _extras(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"pdcluster": {"handoff": HANDOFF}} if body.get("return_handoff") else {}

@@ -11,7 +11,7 @@ from pdcluster_api.names import (
     ENV_RUN_DIR,
     ENV_TOKEN_FILE,
 )
-from pdcluster_operator.render.placement import RUN_DIR, TOKEN_DIR, Platform
+from pdcluster_operator.render.placement import RUN_DIR, TOKEN_DIR, Placement
 from pdcluster_operator.render.secret import TOKEN_KEY
 
 _FIELDS: Final = {
@@ -21,7 +21,7 @@ _FIELDS: Final = {
 }
 
 
-def environment(platform: Platform, extra: Mapping[str, str]) -> list[dict[str, Any]]:
+def environment(placement: Placement, extra: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the environment of a container of ours: who it is, where things are, and `extra`."""
     downward = [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
@@ -30,7 +30,7 @@ def environment(platform: Platform, extra: Mapping[str, str]) -> list[dict[str, 
     plain = {
         ENV_RUN_DIR: RUN_DIR,
         ENV_TOKEN_FILE: f"{TOKEN_DIR}/{TOKEN_KEY}",
-        ENV_LOG_LEVEL: platform.log_level,
+        ENV_LOG_LEVEL: placement.log_level,
         **extra,
     }
     return downward + [{"name": name, "value": value} for name, value in plain.items()]

@@ -9,7 +9,7 @@ CACHE_DIR: Final = "/var/cache/pdcluster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class Placement:
     """Where pods run."""
 
     cache_host_path: str = ""

@@ -14,16 +14,16 @@ from pdcluster_api.names import (
 from pdcluster_operator.plan.fingerprint import digest, kv_fingerprint
 from pdcluster_operator.render.launch import launch_json, launch_spec, pool_of
 from pdcluster_operator.render.merge import merge
-from pdcluster_operator.render.placement import Platform
+from pdcluster_operator.render.placement import Placement
 from pdcluster_operator.render.router import router_spec
 from pdcluster_operator.render.worker import worker_spec
 from pdcluster_operator.spec.cluster import PDCluster
 
 
-def render_pod(cluster: PDCluster, role: str, index: int, platform: Platform) -> dict[str, Any]:
+def render_pod(cluster: PDCluster, role: str, index: int, placement: Placement) -> dict[str, Any]:
     """Return the Pod of group `index` of a role (`prefill`, `decode` or `router`)."""
     group = f"{role}-{index}"
-    template, spec = _template_and_spec(cluster, role, platform)
+    template, spec = _template_and_spec(cluster, role, placement)
     labels = {
         LABEL_CLUSTER: cluster.metadata.name,
         LABEL_ROLE: role,
@@ -56,9 +56,9 @@ def pod_hash(cluster: PDCluster, role: str) -> str:
 
 
 def _template_and_spec(
-    cluster: PDCluster, role: str, platform: Platform
+    cluster: PDCluster, role: str, placement: Placement
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     if role == ROLE_ROUTER:
-        return cluster.spec.router.pod_template, router_spec(cluster, platform)
+        return cluster.spec.router.pod_template, router_spec(cluster, placement)
     pool = pool_of(cluster, Role(role))
-    return pool.pod_template, worker_spec(cluster, Role(role), platform)
+    return pool.pod_template, worker_spec(cluster, Role(role), placement)

@@ -17,7 +17,7 @@ from pdcluster_operator.render.parts import (
     shared_mounts,
     shared_volumes,
 )
-from pdcluster_operator.render.placement import RUN_DIR, Platform
+from pdcluster_operator.render.placement import RUN_DIR, Placement
 from pdcluster_operator.render.secret import token_secret_name
 from pdcluster_operator.spec.cluster import PDCluster
 
@@ -25,24 +25,24 @@ GRACE_MARGIN_S: Final = 10
 _POD_IP: Final = f"$({ENV_POD_IP})"
 
 
-def router_spec(cluster: PDCluster, platform: Platform) -> dict[str, Any]:
+def router_spec(cluster: PDCluster, placement: Placement) -> dict[str, Any]:
     """Return the Pod's `spec`."""
     return {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": _drain_seconds(cluster) + GRACE_MARGIN_S,
-        "containers": [_router(cluster, platform), _registrar(cluster, platform)],
+        "containers": [_router(cluster, placement), _registrar(cluster, placement)],
         "volumes": shared_volumes(token_secret_name(cluster)),
     }
 
 
-def _router(cluster: PDCluster, platform: Platform) -> dict[str, Any]:
+def _router(cluster: PDCluster, placement: Placement) -> dict[str, Any]:
     router = cluster.spec.router
     return {
         "name": "router",
         "image": router.image,
         "command": ["smg", "launch", "--pd-disaggregation"],
         "args": [*_arguments(cluster), *router.extra_args],
-        "env": environment(platform, {}),
+        "env": environment(placement, {}),
         "ports": ports({"http": PORT_ROUTER, "metrics": PORT_ROUTER_METRICS}),
         "resources": router.resources,
         # No readiness probe: whether it *routes* is the registrar's to say.
@@ -74,7 +74,7 @@ def _arguments(cluster: PDCluster) -> list[str]:
     return [word for key, value in options.items() for word in (f"--{key}", str(value))] + flags
 
 
-def _registrar(cluster: PDCluster, platform: Platform) -> dict[str, Any]:
+def _registrar(cluster: PDCluster, placement: Placement) -> dict[str, Any]:
     return {
         "name": "registrar",
         "image": cluster.spec.router.image,
@@ -86,7 +86,7 @@ def _registrar(cluster: PDCluster, platform: Platform) -> dict[str, Any]:
             *("--state-file", f"{RUN_DIR}/desired.json"),
             *("--token-file", f"$({ENV_TOKEN_FILE})"),
         ],
-        "env": environment(platform, {}),
+        "env": environment(placement, {}),
         "ports": ports({"registrar": PORT_REGISTRAR}),
         "volumeMounts": shared_mounts(),
         "startupProbe": http_probe("/health", PORT_REGISTRAR, period_s=1, failures=60),

@@ -12,7 +12,7 @@ from pdcluster_operator.render.parts import (
     shared_mounts,
     shared_volumes,
 )
-from pdcluster_operator.render.placement import CACHE_DIR, Platform
+from pdcluster_operator.render.placement import CACHE_DIR, Placement
 from pdcluster_operator.render.secret import token_secret_name
 from pdcluster_operator.spec.cluster import PDCluster
 
@@ -20,14 +20,14 @@ STARTUP_BUDGET_S: Final = 1800  # loading a large model from slow storage; then 
 GRACE_MARGIN_S: Final = 15  # after the drain: last answers, memory unregistered, sidecar ends last
 
 
-def worker_spec(cluster: PDCluster, role: Role, platform: Platform) -> dict[str, Any]:
+def worker_spec(cluster: PDCluster, role: Role, placement: Placement) -> dict[str, Any]:
     """Return the Pod's `spec`."""
     return {
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": grace_seconds(cluster),
-        "initContainers": [_sidecar(cluster, role, platform)],
-        "containers": [_worker(cluster, role, platform)],
-        "volumes": [*shared_volumes(token_secret_name(cluster)), _cache_volume(platform)],
+        "initContainers": [_sidecar(cluster, role, placement)],
+        "containers": [_worker(cluster, role, placement)],
+        "volumes": [*shared_volumes(token_secret_name(cluster)), _cache_volume(placement)],
     }
 
 
@@ -36,7 +36,7 @@ def grace_seconds(cluster: PDCluster) -> int:
     return math.ceil(cluster.spec.drain.timeout_seconds) + GRACE_MARGIN_S
 
 
-def _worker(cluster: PDCluster, role: Role, platform: Platform) -> dict[str, Any]:
+def _worker(cluster: PDCluster, role: Role, placement: Placement) -> dict[str, Any]:
     launch = launch_spec(cluster, role)
     open_ports = {"http": launch.ports.http, "peer": launch.ports.peer}
     if role is Role.PREFILL:
@@ -45,7 +45,7 @@ def _worker(cluster: PDCluster, role: Role, platform: Platform) -> dict[str, Any
         "name": "worker",
         "image": cluster.spec.image,
         "command": ["python", "-m", "pdcluster_worker"],
-        "env": _environment(cluster, role, platform),
+        "env": _environment(cluster, role, placement),
         "ports": ports(open_ports),
         "resources": pool_of(cluster, role).resources,
         "volumeMounts": [*shared_mounts(), {"name": "cache", "mountPath": CACHE_DIR}],
@@ -56,7 +56,7 @@ def _worker(cluster: PDCluster, role: Role, platform: Platform) -> dict[str, Any
     }
 
 
-def _sidecar(cluster: PDCluster, role: Role, platform: Platform) -> dict[str, Any]:
+def _sidecar(cluster: PDCluster, role: Role, placement: Placement) -> dict[str, Any]:
     """Return the native sidecar: starts before the worker, ends after it, answers throughout."""
     launch = launch_spec(cluster, role)
     return {
@@ -64,7 +64,7 @@ def _sidecar(cluster: PDCluster, role: Role, platform: Platform) -> dict[str, An
         "restartPolicy": "Always",
         "image": cluster.spec.image,
         "command": ["python", "-m", "pdcluster_worker.sidecar"],
-        "env": _environment(cluster, role, platform),
+        "env": _environment(cluster, role, placement),
         "ports": ports({"control": launch.ports.sidecar, "health": launch.ports.health}),
         "volumeMounts": shared_mounts(),
         # Overall health ("") is the sidecar's own; the worker's is another service name, so that
@@ -79,13 +79,13 @@ def _sidecar(cluster: PDCluster, role: Role, platform: Platform) -> dict[str, An
     }
 
 
-def _environment(cluster: PDCluster, role: Role, platform: Platform) -> list[dict[str, Any]]:
+def _environment(cluster: PDCluster, role: Role, placement: Placement) -> list[dict[str, Any]]:
     launch = launch_json(launch_spec(cluster, role))
-    return environment(platform, {ENV_LAUNCH: launch, ENV_CACHE_DIR: CACHE_DIR})
+    return environment(placement, {ENV_LAUNCH: launch, ENV_CACHE_DIR: CACHE_DIR})
 
 
-def _cache_volume(platform: Platform) -> dict[str, Any]:
-    if not platform.cache_host_path:
+def _cache_volume(placement: Placement) -> dict[str, Any]:
+    if not placement.cache_host_path:
         return {"name": "cache", "emptyDir": {}}
-    host_path = {"path": platform.cache_host_path, "type": "DirectoryOrCreate"}
+    host_path = {"path": placement.cache_host_path, "type": "DirectoryOrCreate"}
     return {"name": "cache", "hostPath": host_path}
