@@ -68,7 +68,9 @@ class PortSpec:
     """Ports on the pod's own address."""
 
     http: int = field("OpenAI and /generate.", PORT_HTTP, minimum=0, maximum=65535)
-    bootstrap: int = field("Bootstrap server of a prefill.", PORT_BOOTSTRAP, minimum=0, maximum=65535)
+    bootstrap: int = field(
+        "Bootstrap server of a prefill.", PORT_BOOTSTRAP, minimum=0, maximum=65535
+    )
     peer: int = field("Control frames between workers.", PORT_PEER, minimum=0, maximum=65535)
     sidecar: int = field("gRPC control of the sidecar.", PORT_SIDECAR, minimum=0, maximum=65535)
     health: int = field("gRPC health of the sidecar.", PORT_HEALTH, minimum=0, maximum=65535)
@@ -78,7 +80,9 @@ class PortSpec:
 class TransferSpec:
     """How KV pages travel."""
 
-    backend: str = field("`loopback` serves one process only.", "nixl", choices=("nixl", "loopback"))
+    backend: str = field(
+        "`loopback` serves one process only.", "nixl", choices=("nixl", "loopback")
+    )
     reserved_decode_tokens: int = field(
         "Tokens kept free per active request so that running requests can grow (spec C, R).",
         128,
@@ -119,16 +123,24 @@ class LimitSpec:
         5.0,
         minimum=0.2,
     )
-    topology_interval_s: float = field("Between topology fetches of one address.", 1.0, minimum=0.01)
+    topology_interval_s: float = field(
+        "Between topology fetches of one address.", 1.0, minimum=0.01
+    )
     http_timeout_s: float = field("One rendezvous HTTP call.", 3.0, minimum=0.1)
-    queued_requests_max: int = field("Live requests a worker holds; more is a 503.", 1024, minimum=1)
+    queued_requests_max: int = field(
+        "Live requests a worker holds; more is a 503.", 1024, minimum=1
+    )
     rooms_tracked_max: int = field("Orphan publishes and tombstones held.", 4096, minimum=16)
     frame_bytes_max: int = field("One control frame.", 1 << 20, minimum=4096)
-    send_queue_frames_max: int = field("Frames waiting for one peer (ZMQ high-water mark).", 1000, minimum=1)
+    send_queue_frames_max: int = field(
+        "Frames waiting for one peer (ZMQ high-water mark).", 1000, minimum=1
+    )
     request_bytes_max: int = field("One HTTP request body.", 8 << 20, minimum=1024)
     loop_hang_s: float = field("No scheduler tick for this long: not live.", 10.0, minimum=0.5)
     compute_hang_s: float = field("One forward pass for this long: not live.", 300.0, minimum=1.0)
-    drain_timeout_s: float = field("SIGTERM: wait this long for accepted requests.", 30.0, minimum=0.0)
+    drain_timeout_s: float = field(
+        "SIGTERM: wait this long for accepted requests.", 30.0, minimum=0.0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +148,9 @@ class LaunchSpec:
     """One worker."""
 
     role: Role = field("prefill, decode or aggregated.")
-    cluster: str = field("`namespace/name` of the PDCluster; frames of another are dropped.", "local")
+    cluster: str = field(
+        "`namespace/name` of the PDCluster; frames of another are dropped.", "local"
+    )
     model: ModelSpec = nested(default_factory=lambda: ModelSpec(source="tiny://llama?seed=0"))
     engine: EngineSpec = nested(default_factory=EngineSpec)
     ports: PortSpec = nested(default_factory=PortSpec)

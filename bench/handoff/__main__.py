@@ -1,7 +1,8 @@
 """``python -m bench.handoff``: the product's hand-off beside others; see docs/nixl.md.
 
 Two real processes per shape; ways interleaved; the receiver spins, so scheduling is left out. On a
-machine with other work use more rounds, and trust ratios rather than microseconds.
+machine with other work use more rounds, and trust ratios rather than microseconds. Each process is
+pinned to a core of its own: two that spin on one core would measure its time slice.
 """
 
 import argparse

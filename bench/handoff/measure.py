@@ -1,5 +1,6 @@
 """Runs all ways in turn, again and again, on one pair of processes per shape."""
 
+import os
 import random
 from collections.abc import Callable, Mapping
 
@@ -27,7 +28,9 @@ def measure(shape: Shape, *, rounds: int, seed: int) -> dict[str, list[float]]:
     Within a round the ways take turns in random order, each with pages of its own: the pages of the
     way before are still in the cache, which would flatter whoever follows.
     """
-    receiver = Receiver(shape)
+    cores = sorted(os.sched_getaffinity(0))
+    receiver = Receiver(shape, core=cores[-1])
+    os.sched_setaffinity(0, {cores[0]})
     sender = Side(shape, SENDER)
     try:
         pair = _connect(sender, receiver)
@@ -46,6 +49,7 @@ def measure(shape: Shape, *, rounds: int, seed: int) -> dict[str, list[float]]:
     finally:
         receiver.close()
         sender.close()
+        os.sched_setaffinity(0, cores)
 
 
 def _connect(sender: Side, receiver: Receiver) -> Pair:

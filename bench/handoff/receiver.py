@@ -4,6 +4,7 @@ The sender puts a task into one shared word: which agent, and a running number. 
 that it is ready, and then with the notice's time. Both processes read the same monotonic clock.
 """
 
+import os
 import time
 import zlib
 from collections.abc import Callable
@@ -29,14 +30,17 @@ WAIT_S = 30.0
 class Receiver:
     """The sender's end."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, core: int) -> None:
         context = get_context("spawn")
         self._shared = SharedMemory(create=True, size=64)
         self._words = np.ndarray(8, dtype=np.int64, buffer=self._shared.buf)
         self._words[:] = 0
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(shape, self._shared.name, theirs), daemon=True
+            target=_serve,
+            args=(shape, self._shared.name, theirs),
+            kwargs={"core": core},
+            daemon=True,
         )
         self._process.start()
         self.peer: TransferPeer
@@ -87,7 +91,8 @@ def checksum(side: Side, pages: PageIds) -> int:
     return zlib.crc32(raw.numpy()[pages].tobytes())
 
 
-def _serve(shape: Shape, shared_name: str, pipe: Connection) -> None:
+def _serve(shape: Shape, shared_name: str, pipe: Connection, *, core: int) -> None:
+    os.sched_setaffinity(0, {core})
     shared = SharedMemory(name=shared_name)
     words = np.ndarray(8, dtype=np.int64, buffer=shared.buf)
     side = Side(shape, RECEIVER)

@@ -261,9 +261,9 @@ class Node:
                 sender, body = self.codec.decode(frame)
             except WorkerError:
                 continue
-            pipeline.frame(sender, body, now)
+            pipeline.frame(sender, body, now=now)
         for address, outcome in self._take(self.lookups):
-            pipeline.resolved(address, outcome, now)
+            pipeline.resolved(address, outcome, now=now)
         for outcome in self._take(self.outcomes):
             outcome(now)
         result = self.engine.poll(now)
@@ -292,12 +292,12 @@ class Node:
             case FillRow():
                 self.rows.write(effect.row, effect.content)
             case Write():
-                world.write(self, effect, now)
+                world.write(self, effect, now=now)
             case Send():
                 frame = self.codec.encode(effect.body, receiver=effect.receiver)
-                world.send(effect.endpoint[0], frame, effect.body, now)
+                world.send(effect.endpoint[0], frame, effect.body, now=now)
             case Resolve():
-                world.resolve(self, effect.address, now)
+                world.resolve(self, effect.address, now=now)
             case Join():
                 self.joined.add(effect.instance)
             case Part():
@@ -376,7 +376,7 @@ class World:
                     node.turn(self.now)
 
     # ---------------------------------------------------------------------------- the network
-    def send(self, host: str, frame: bytes, body: object, now: float) -> None:
+    def send(self, host: str, frame: bytes, body: object, *, now: float) -> None:
         if self.drop(body):
             return
 
@@ -388,7 +388,7 @@ class World:
         # Frames of one pair keep their order, as ZMQ's do: the delay is constant.
         self.at(now + 0.001, deliver)
 
-    def resolve(self, asker: Node, address: tuple[str, int], now: float) -> None:
+    def resolve(self, asker: Node, address: tuple[str, int], *, now: float) -> None:
         def answer() -> None:
             node = self.nodes.get(address[0])
             outcome: Contact | WorkerError = PeerLost("connection refused")
@@ -401,7 +401,7 @@ class World:
 
         self.at(now + 0.003, answer)
 
-    def write(self, source: Node, write: Write, now: float) -> None:
+    def write(self, source: Node, write: Write, *, now: float) -> None:
         target = next((n for n in self.nodes.values() if n.instance == write.instance), None)
         if write.instance not in source.joined or target is None or not target.alive:
             self._report(source, write, TransferPeerLost("gone"))
@@ -420,7 +420,7 @@ class World:
             target.notices.append(write.notice.pack())
             stats = WriteStats(bytes=8 * len(write.source), descriptors=1, seconds=0.0)
             source.outcomes.append(
-                lambda t: source.pipeline.write_done(write.key, write.instance, stats, t)
+                lambda t: source.pipeline.write_done(write.key, write.instance, stats=stats, now=t)
             )
 
         self.at(now + self.write_delay(write), complete)
@@ -428,5 +428,7 @@ class World:
     @staticmethod
     def _report(source: Node, write: Write, error: WorkerError) -> None:
         pipeline = source.pipeline
-        source.outcomes.append(lambda t: pipeline.write_failed(write.key, write.instance, error, t))
+        source.outcomes.append(
+            lambda t: pipeline.write_failed(write.key, write.instance, error=error, now=t)
+        )
         source.outcomes.append(lambda t: pipeline.write_settled(write.key, t))

@@ -12,6 +12,8 @@ FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_MEDIAN_MAX = 10
 PARAMETERS_MAX = 6
 POSITIONAL_MAX = 2
+# A private function is called in sight of its definition, with names that say the same.
+PRIVATE_POSITIONAL_MAX = 4
 
 
 def file_lines(source: Source) -> int:
@@ -57,12 +59,13 @@ def many_parameters(sources: Sequence[Source]) -> Iterator[Offence]:
 
 
 def many_positional(sources: Sequence[Source]) -> Iterator[Offence]:
-    """A function of the product takes at most two positional parameters."""
+    """A public function takes at most two positional parameters, a private one at most four."""
     for source in product(sources):
         for _, function in source.functions:
             count = len(_without_self(function))
-            if count > POSITIONAL_MAX:
-                message = f"{count} positional parameters, at most {POSITIONAL_MAX}: put a `*` in"
+            most = PRIVATE_POSITIONAL_MAX if function.name.startswith("_") else POSITIONAL_MAX
+            if count > most:
+                message = f"{count} positional parameters, at most {most}: put a `*` in"
                 yield source.offence(function, message)
 
 

@@ -48,6 +48,7 @@ def control_server(
         Starlette(routes=routes),
         uds=str(socket),
         log_level="warning",
+        lifespan="off",
         access_log=False,
         timeout_graceful_shutdown=1,
     )

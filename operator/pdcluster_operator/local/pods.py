@@ -39,7 +39,7 @@ class ClusterPods:
 
     def plan(self, *, replicas: dict[str, int] | None = None) -> None:
         """Plan every pool once and carry it out; `replicas` overrides the document's."""
-        counts = replicas if replicas is not None else self._wanted()
+        counts = replicas if replicas is not None else self._cluster.spec.replicas()
         for role in ROLES:
             if role in counts:
                 self._apply(PoolTarget(role, counts[role], pod_hash(self._cluster, role)))
@@ -59,14 +59,6 @@ class ClusterPods:
         self._was_ready.update(pod.uid for pod in pods if pod.ready)
         listed = [pod for pod in pods if pod.uid in self._was_ready and not pod.deleting]
         return Desired(model=served_name(self._cluster), workers=tuple(map(_worker, listed)))
-
-    def _wanted(self) -> dict[str, int]:
-        spec = self._cluster.spec
-        return {
-            Role.PREFILL.value: spec.prefill.replicas,
-            Role.DECODE.value: spec.decode.replicas,
-            ROLE_ROUTER: spec.router.replicas,
-        }
 
     def _apply(self, target: PoolTarget) -> None:
         pods = {_index(pod): pod for pod in self.records(target.role)}

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,10 +54,18 @@ class RunDir:
                     f"{self.name} runs already; see `pdcluster status {self.name}` "
                     f"or end it with `pdcluster down {self.name}`"
                 ) from error
+            self._set_logs_aside()
             try:
                 yield
             finally:
                 (self.path / "run.json").unlink(missing_ok=True)
+
+    def _set_logs_aside(self) -> None:
+        """Keep the logs of one earlier run, apart from the new ones."""
+        previous = self.path / "pods.previous"
+        if self.logs.exists():
+            shutil.rmtree(previous, ignore_errors=True)
+            self.logs.replace(previous)
 
     def publish(self, control: Path) -> None:
         """Say how to reach this process."""

@@ -180,7 +180,7 @@ class Session:
     def _converged(self) -> bool:
         """Every pod is there and ready, and every router routes to every worker."""
         spec, pods = self.cluster.spec, self._pods.records()
-        wanted = spec.prefill.replicas + spec.decode.replicas + spec.router.replicas
+        wanted = sum(spec.replicas().values())
         statuses = self._registrars.status.values()
         return (
             len(pods) == wanted

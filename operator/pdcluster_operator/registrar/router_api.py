@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import httpx
 
+from pdcluster_api.names import Role
 from pdcluster_operator.errors import RouterError
 from pdcluster_operator.registrar.core import Listed
 from pdcluster_operator.registrar.desired import Worker
@@ -37,14 +38,15 @@ class RouterApi:
 
     async def add(self, worker: Worker) -> None:
         """Ask for a worker; it is listed later. Not an error when that is already under way."""
-        body = {
+        body: dict[str, Any] = {
             "url": worker.url,
             "worker_type": worker.role.value,
-            "bootstrap_port": worker.bootstrap_port,
             # Without it the router guesses the engine, and a wrong guess sends no bootstrap room.
             "runtime_type": "sglang",
             "labels": {PAIRING_LABEL: worker.pairing},
         }
+        if worker.role is Role.PREFILL:  # the router knocks at the port it is told
+            body["bootstrap_port"] = worker.bootstrap_port
         await self._call("POST", "/workers", body, fine=(409,))
 
     async def remove(self, worker_id: str) -> None:

@@ -11,13 +11,14 @@ from pdcluster_api.names import (
     ROLE_ROUTER,
     Role,
 )
+from pdcluster_api.schema import encode
 from pdcluster_operator.plan.fingerprint import digest, kv_fingerprint
 from pdcluster_operator.render.launch import launch_json, launch_spec, pool_of
 from pdcluster_operator.render.merge import merge
 from pdcluster_operator.render.placement import Placement
 from pdcluster_operator.render.router import router_spec
 from pdcluster_operator.render.worker import worker_spec
-from pdcluster_operator.spec.cluster import PDCluster
+from pdcluster_operator.spec.cluster import PDCluster, PodTemplate, Resources
 
 
 def render_pod(cluster: PDCluster, role: str, index: int, placement: Placement) -> dict[str, Any]:
@@ -48,17 +49,25 @@ def pod_hash(cluster: PDCluster, role: str) -> str:
     if role == ROLE_ROUTER:
         router = cluster.spec.router
         facts: list[Any] = [router.image, router.policy, list(router.extra_args)]
-        facts += [router.resources, router.pod_template, cluster.spec.drain.timeout_seconds]
+        facts += [_given(router.resources), _given(router.pod_template)]
+        facts.append(cluster.spec.drain.timeout_seconds)
         return digest(facts)
     pool = pool_of(cluster, Role(role))
     launch = launch_json(launch_spec(cluster, Role(role)))
-    return digest([cluster.spec.image, launch, pool.resources, pool.pod_template])
+    facts = [cluster.spec.image, launch, _given(pool.resources), _given(pool.pod_template)]
+    return digest(facts)
 
 
 def _template_and_spec(
     cluster: PDCluster, role: str, placement: Placement
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     if role == ROLE_ROUTER:
-        return cluster.spec.router.pod_template, router_spec(cluster, placement)
+        return _given(cluster.spec.router.pod_template), router_spec(cluster, placement)
     pool = pool_of(cluster, Role(role))
-    return pool.pod_template, worker_spec(cluster, Role(role), placement)
+    return _given(pool.pod_template), worker_spec(cluster, Role(role), placement)
+
+
+def _given(part: Resources | PodTemplate) -> dict[str, Any]:
+    """Return what the document says, without what it leaves out."""
+    document: dict[str, Any] = encode(part, omit_defaults=True)
+    return document

@@ -10,6 +10,7 @@ from pdcluster_api.names import (
     PORT_ROUTER,
     PORT_ROUTER_METRICS,
 )
+from pdcluster_api.schema import encode
 from pdcluster_operator.render.parts import (
     environment,
     http_probe,
@@ -44,7 +45,7 @@ def _router(cluster: PDCluster, placement: Placement) -> dict[str, Any]:
         "args": [*_arguments(cluster), *router.extra_args],
         "env": environment(placement, {}),
         "ports": ports({"http": PORT_ROUTER, "metrics": PORT_ROUTER_METRICS}),
-        "resources": router.resources,
+        "resources": encode(router.resources, omit_defaults=True),
         # No readiness probe: whether it *routes* is the registrar's to say.
         "startupProbe": http_probe("/health", PORT_ROUTER, period_s=1, failures=60),
         "livenessProbe": http_probe("/health", PORT_ROUTER, period_s=5, failures=6),

@@ -4,6 +4,7 @@ import math
 from typing import Any, Final
 
 from pdcluster_api.names import ENV_CACHE_DIR, ENV_LAUNCH, Role
+from pdcluster_api.schema import encode
 from pdcluster_operator.render.launch import launch_json, launch_spec, pool_of
 from pdcluster_operator.render.parts import (
     environment,
@@ -47,7 +48,7 @@ def _worker(cluster: PDCluster, role: Role, placement: Placement) -> dict[str, A
         "command": ["python", "-m", "pdcluster_worker"],
         "env": _environment(cluster, role, placement),
         "ports": ports(open_ports),
-        "resources": pool_of(cluster, role).resources,
+        "resources": encode(pool_of(cluster, role).resources, omit_defaults=True),
         "volumeMounts": [*shared_mounts(), {"name": "cache", "mountPath": CACHE_DIR}],
         "startupProbe": http_probe(
             "/health", launch.ports.http, period_s=1, failures=STARTUP_BUDGET_S

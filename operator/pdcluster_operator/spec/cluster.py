@@ -5,20 +5,35 @@ documentation. Field names are camelCase in the document.
 """
 
 from dataclasses import dataclass, replace
+from dataclasses import field as nested
 from typing import Any, Final
 
 from pdcluster_api.launch import EngineSpec, LimitSpec, ModelSpec, TransferSpec
+from pdcluster_api.names import ROLE_ROUTER, Role
 from pdcluster_api.schema import field
 
 KIND: Final = "PDCluster"
 NAME_PATTERN: Final = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"  # leaves room for `-prefill-1234`
 REPLICAS_MAX: Final = 1000
-_POD_TEMPLATE: Final = (
-    "Merged over the pod that pdcluster renders, as a strategic merge would: maps by key, "
-    "containers, volumes, mounts and environment by name. Use it for node selectors, tolerations, "
-    "extra volumes and the like. The worker's container is called `worker`, the router's `router`."
-)
-_RESOURCES: Final = "Kubernetes resources (requests, limits) of the main container."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTemplate:
+    """Merged over the pod that pdcluster renders, as a strategic merge would: maps by key,
+    containers, volumes, mounts and environment by name; a null removes what is rendered. Use it
+    for node selectors, tolerations, extra volumes and the like. The worker's container is called
+    `worker`, the router's `router`."""
+
+    metadata: dict[str, Any] = field("Labels and annotations of the pod.", factory=dict)
+    spec: dict[str, Any] = field("Any part of a Kubernetes pod spec.", factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Kubernetes resources of the main container."""
+
+    requests: dict[str, Any] = field("What the scheduler reserves.", factory=dict)
+    limits: dict[str, Any] = field("What the container may use at most.", factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +82,8 @@ class PoolSpec:
         "Worker groups; 0 switches the pool off.", 1, minimum=0, maximum=REPLICAS_MAX
     )
     engine: EngineOverrides = field("Engine settings of this pool.", factory=EngineOverrides)
-    resources: dict[str, Any] = field(_RESOURCES, factory=dict)
-    pod_template: dict[str, Any] = field(_POD_TEMPLATE, factory=dict)
+    resources: Resources = nested(default_factory=Resources)
+    pod_template: PodTemplate = nested(default_factory=PodTemplate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +98,8 @@ class RouterSpec:
         choices=("random", "round_robin", "cache_aware", "power_of_two", "least_load"),
     )
     extra_args: tuple[str, ...] = field("Passed to the router at the end of its command line.", ())
-    resources: dict[str, Any] = field(_RESOURCES, factory=dict)
-    pod_template: dict[str, Any] = field(_POD_TEMPLATE, factory=dict)
+    resources: Resources = nested(default_factory=Resources)
+    pod_template: PodTemplate = nested(default_factory=PodTemplate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +129,14 @@ class PDClusterSpec:
     transfer: TransferSpec = field("How KV pages travel.", factory=TransferSpec)
     limits: LimitSpec = field("Limits of every worker.", factory=LimitSpec)
     drain: DrainSpec = field("How workers are taken away.", factory=DrainSpec)
+
+    def replicas(self) -> dict[str, int]:
+        """Return the wanted groups by role."""
+        return {
+            Role.PREFILL.value: self.prefill.replicas,
+            Role.DECODE.value: self.decode.replicas,
+            ROLE_ROUTER: self.router.replicas,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,13 @@
-"""Rules over several fields and over free-form parts. Each one says what to write instead."""
+"""Rules over several fields. Each one says what to write instead."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from pdcluster_api.launch import LimitSpec
 from pdcluster_api.schema import Problem
 from pdcluster_operator.spec.cluster import PDCluster, PDClusterSpec
 
 Rule = Callable[[PDClusterSpec], Iterator[Problem]]
-_TEMPLATE_KEYS: Final = frozenset({"metadata", "spec"})
-_RESOURCE_KEYS: Final = frozenset({"requests", "limits"})
 
 
 def broken_rules(cluster: PDCluster) -> tuple[Problem, ...]:
@@ -76,26 +74,9 @@ def _heartbeats_fit(spec: PDClusterSpec) -> Iterator[Problem]:
         )
 
 
-def _free_form_shapes(spec: PDClusterSpec) -> Iterator[Problem]:
-    for name, pool in (("prefill", spec.prefill), ("decode", spec.decode), ("router", spec.router)):
-        path = f"spec.{name}"
-        yield from _known_objects(f"{path}.resources", pool.resources, _RESOURCE_KEYS)
-        yield from _known_objects(f"{path}.podTemplate", pool.pod_template, _TEMPLATE_KEYS)
-
-
-def _known_objects(path: str, given: dict[str, Any], known: frozenset[str]) -> Iterator[Problem]:
-    for key, value in given.items():
-        if key not in known:
-            names = ", ".join(sorted(known))
-            yield Problem(f"{path}.{key}", "unknown field", f"known are {names}")
-        elif not isinstance(value, dict):
-            yield Problem(f"{path}.{key}", "not allowed", "must be an object")
-
-
 RULES: Final[tuple[Rule, ...]] = (
     _context_fits_pool,
     _chunks_are_whole_pages,
-    _free_form_shapes,
     _transfer_crosses_processes,
     _heartbeats_fit,
     _drain_is_said_once,

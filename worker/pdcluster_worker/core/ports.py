@@ -63,8 +63,8 @@ class SequenceStep:
     """One sequence's share of a forward pass.
 
     Tokens ``tokens`` sit at positions ``start .. start+len(tokens)-1``; KV rows below ``start`` are
-    present. ``pages`` covers at least ``start + len(tokens)`` positions. The step writes the KV rows
-    of its tokens and, when ``sample`` is given, chooses the token after the last one.
+    present. ``pages`` covers at least ``start + len(tokens)`` positions. The step writes the KV
+    rows of its tokens and, when ``sample`` is given, chooses the token after the last one.
     """
 
     key: int
@@ -175,7 +175,13 @@ class Transport(Protocol):
         ...
 
     def write(
-        self, *, agent: str, region: str, source: PageIds, target: PageIds, notice: bytes,
+        self,
+        *,
+        agent: str,
+        region: str,
+        source: PageIds,
+        target: PageIds,
+        notice: bytes,
         deadline: float,
     ) -> int:
         """Post a write of items ``source`` of our region into items ``target`` of the peer's.
@@ -187,13 +193,13 @@ class Transport(Protocol):
         ...
 
     def poll(self, handle: int) -> WriteState:
-        """Progress and state. Raises TransferError (TransferPeerLost, TransferTimeout) on failure."""
+        """Progress and state. Raises TransferError, TransferPeerLost or TransferTimeout."""
         ...
 
     def settled(self, handle: int) -> bool:
         """True when the library will certainly not touch our memory for this handle any more.
 
-        A write that timed out is not settled until the library says so; its source pages stay pinned.
+        A write that timed out is not settled until the library says so: its source stays pinned.
         """
         ...
 

@@ -110,6 +110,10 @@ class Settings:
             **self.ucx,
         }
 
+    def child_environment(self, extra: Mapping[str, str]) -> dict[str, str]:
+        """All variables for a child process: ours, the inherited ones, and ``extra``."""
+        return {**os.environ, **self.environment(), **extra}
+
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read the process's environment, or ``environ`` in tests. Raises SettingsError."""

@@ -1,7 +1,7 @@
 """The metadata row: what travels besides the KV (spec B.4), as one packed record per row.
 
-Both sides must lay it out alike, so `SCHEMA` (a hash of names, types and offsets) is compared at the
-handshake: a difference would overwrite neighbours (E4c). A row has exactly one writer.
+Both sides must lay it out alike, so `SCHEMA` (a hash of names, types and offsets) is compared at
+the handshake: a difference would overwrite neighbours (E4c). A row has exactly one writer.
 """
 
 import hashlib

@@ -96,7 +96,7 @@ class AggregatedPipeline(BatchPipeline):
             case Action.FIRST if request.first is not None:
                 self._batch.committed.append(request)
                 request.output.append(request.first.token or 0)
-                self.token(request, request.first, now)
+                self.token(request, request.first, now=now)
             case Action.DROP if request.host_ticket is not None:
                 self._host.drop(request.host_ticket)
             case Action.RELEASE if request.lease is not None:

@@ -106,19 +106,19 @@ class Pipeline:
             request.outcome = "finished"
         self._fail(request, Aborted(reason), now)
 
-    def frame(self, sender: str, body: Body, now: float) -> None:
+    def frame(self, sender: str, body: Body, *, now: float) -> None:
         """A control frame that the codec has checked."""
 
     def notice(self, notice: Notice, now: float) -> None:
         """A write of a peer has completed in our memory."""
 
-    def resolved(self, address: Address, outcome: Contact | WorkerError, now: float) -> None:
+    def resolved(self, address: Address, outcome: Contact | WorkerError, *, now: float) -> None:
         """A lookup ended."""
 
-    def write_done(self, key: int, instance: str, stats: WriteStats, now: float) -> None:
+    def write_done(self, key: int, instance: str, *, stats: WriteStats, now: float) -> None:
         """A posted write is done and settled."""
 
-    def write_failed(self, key: int, instance: str, error: WorkerError, now: float) -> None:
+    def write_failed(self, key: int, instance: str, *, error: WorkerError, now: float) -> None:
         """A posted write failed; it may not be settled yet."""
 
     def write_settled(self, key: int, now: float) -> None:

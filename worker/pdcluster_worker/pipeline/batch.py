@@ -3,8 +3,8 @@
     committed --join--> running --token--> running --finish--> gone
                         running --push out--> retracted --resume--> committed
 
-The owner (decode or aggregated) supplies the life-cycle events through `BatchOwner`; this class keeps
-the queues and makes the passes.
+The owner (decode or aggregated) supplies the life-cycle events through `BatchOwner`; this class
+keeps the queues and makes the passes.
 """
 
 from typing import Protocol
@@ -32,11 +32,11 @@ class BatchOwner(Protocol):
         """Its new lease is there; load its KV."""
         ...
 
-    def token(self, request: Request, step: StepResult, now: float) -> None:
+    def token(self, request: Request, step: StepResult, *, now: float) -> None:
         """A new token, already in ``output``; finish the request if it was the last."""
         ...
 
-    def broke(self, request: Request, error: WorkerError, now: float) -> None:
+    def broke(self, request: Request, error: WorkerError, *, now: float) -> None:
         """It cannot go on."""
         ...
 
@@ -125,17 +125,17 @@ class Batch:
             lacking = [r for r in staying if not secure_page(r, page_tokens=size)]
         if lacking and not others_hold:
             error = Overloaded("out of KV memory with every other request retracted")
-            self._owner.broke(lacking[0], error, now)
+            self._owner.broke(lacking[0], error, now=now)
         return tuple(next_step(r) for r in self.running if r not in lacking)
 
-    def done(self, request: Request, step: StepResult, result: BatchResult, now: float) -> None:
+    def done(self, request: Request, step: StepResult, *, result: BatchResult, now: float) -> None:
         """The pass that held ``request`` has ended."""
         request.computing = False
         if request not in self.running:
             self._owner.released(request, now)
         elif result.error is not None:
-            self._owner.broke(request, EngineError(result.error), now)
+            self._owner.broke(request, EngineError(result.error), now=now)
         elif step.token is not None:
             request.computed += request.pass_tokens
             request.output.append(step.token)
-            self._owner.token(request, step, now)
+            self._owner.token(request, step, now=now)

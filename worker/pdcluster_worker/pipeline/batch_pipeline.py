@@ -67,7 +67,7 @@ class BatchPipeline(Pipeline):
         request.host_ticket = None
         self._apply(request, Event.RESUMED, now)
 
-    def token(self, request: Request, step: StepResult, now: float) -> None:
+    def token(self, request: Request, step: StepResult, *, now: float) -> None:
         """A new token, already in ``output``."""
         assert step.token is not None
         self.counts["output_tokens"] += 1
@@ -76,7 +76,7 @@ class BatchPipeline(Pipeline):
         if finish is not None:
             self._apply(request, Event.FINISHED, now)
 
-    def broke(self, request: Request, error: WorkerError, now: float) -> None:
+    def broke(self, request: Request, error: WorkerError, *, now: float) -> None:
         """It cannot go on."""
         self._fail(request, error, now)
 
@@ -94,7 +94,7 @@ class BatchPipeline(Pipeline):
             if request.stage is Stage.FORWARD:
                 self._prompt_done(request, step, result, now)
             else:
-                self._batch.done(request, step, result, now)
+                self._batch.done(request, step, result=result, now=now)
 
     def _prompt_done(
         self, request: Request, step: StepResult, result: BatchResult, now: float

@@ -1,6 +1,7 @@
 """Which prompt tokens go into the next forward pass. Pure integers.
 
-The oldest unfinished prompt goes first; a prompt longer than what is left of the chunk budget is cut.
+The oldest unfinished prompt goes first; a prompt longer than what is left of the chunk budget is
+cut.
 """
 
 from collections.abc import Sequence

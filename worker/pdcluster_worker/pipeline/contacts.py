@@ -1,9 +1,9 @@
 """Decode's address book: which instance answers behind a bootstrap address, and what to tell it.
 
-An address is looked up when a request wants it, when a peer behind it fell silent (a restart there is
-the proof that releases quarantined pages), or when something is left to be told. At most one lookup
-per address is under way, and one starts per ``topology_interval_s`` (F22). Hello goes out after each
-lookup until the peer is warm.
+An address is looked up when a request wants it, when a peer behind it fell silent (a restart there
+is the proof that releases quarantined pages), or when something is left to be told. At most one
+lookup per address is under way, and one starts per ``topology_interval_s`` (F22). Hello goes out
+after each lookup until the peer is warm.
 """
 
 from collections import deque
@@ -66,7 +66,7 @@ class AddressBook:
         reason = entry.trouble if entry else "never looked up"
         return f"prefill at {address[0]}:{address[1]}: {reason}"
 
-    def tell(self, address: Address, message: Abort, now: float) -> None:
+    def tell(self, address: Address, message: Abort, *, now: float) -> None:
         """Tell whoever is there, now or once it has been looked up, that a room has ended."""
         entry = self._entries.setdefault(address, _Entry())
         entry.wanted_until = now + self._forget_s

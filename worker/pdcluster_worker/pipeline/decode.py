@@ -1,14 +1,15 @@
 """The decode side of a hand-off.
 
-    1. submit                          -> HANDSHAKE  the prefill's scheduler is looked up and warmed up
-    2. the peer is ready               -> PREALLOC   first in, first out, until memory, row and slot fit
-    3. admitted                        -> TRANSFER   pages and row are published to prefill
-    4. every chunk and the row came    -> COMMITTED  the row is checked; its token is the first answer
-    5. a place in the batch is free    -> RUNNING    one token a pass, until finished
-       no page for the next token      -> RETRACTED  KV in host memory; comes back before new ones
+    1. submit                        -> HANDSHAKE  prefill's scheduler is looked up and warmed up
+    2. the peer is ready             -> PREALLOC   first in, first out, until memory and row fit
+    3. admitted                      -> TRANSFER   pages and row are published to prefill
+    4. every chunk and the row came  -> COMMITTED  the row is checked; its token is the first answer
+    5. a place in the batch is free  -> RUNNING    one token a pass, until finished
+       no page for the next token    -> RETRACTED  KV in host memory; comes back before new ones
 
-A failure in TRANSFER quarantines pages and row: prefill may still write. They come back when prefill
-acknowledges the abort, says that it is quiet, or is proven gone, and never because time has passed.
+A failure in TRANSFER quarantines pages and row: prefill may still write. They come back when
+prefill acknowledges the abort, says that it is quiet, or is proven gone, and never because time
+has passed.
 """
 
 from pdcluster_api.states import Stage
@@ -154,7 +155,7 @@ class DecodePipeline(DecodePeers):
             self._prealloc.append(request)
             self._apply(request, Event.REACHED, now)
 
-    def resolved(self, address: Address, outcome: Contact | WorkerError, now: float) -> None:
+    def resolved(self, address: Address, outcome: Contact | WorkerError, *, now: float) -> None:
         """A lookup ended."""
         if isinstance(outcome, WorkerError):
             self.handshake_failures[outcome.kind] += 1
@@ -240,7 +241,7 @@ class DecodePipeline(DecodePeers):
         step = StepResult(
             key=request.key, token=content.token, logprob=content.logprob, top=content.top
         )
-        self.token(request, step, now)
+        self.token(request, step, now=now)
 
     # ---------------------------------------------------------------------------------- time
     def tick(self, now: float, *, engine_idle: bool) -> None:

@@ -65,7 +65,7 @@ class DecodePeers(BatchPipeline):
         self._remind_at = 0.0
 
     # ------------------------------------------------------------------------------ frames
-    def frame(self, sender: str, body: Body, now: float) -> None:
+    def frame(self, sender: str, body: Body, *, now: float) -> None:
         """A control frame from a prefill."""
         self._peers.heard(sender, now)
         match body:
@@ -98,7 +98,7 @@ class DecodePeers(BatchPipeline):
             self.handshake_failures[error.kind] += 1
             self._book.refused(sender, error)
             return
-        self._peers.met(sender, welcome, now)
+        self._peers.met(sender, welcome, now=now)
 
     def _mine(self, room: int, generation: int, sender: str) -> tuple[Request, Arrival] | None:
         request = self._by_room.get(room)
@@ -154,13 +154,13 @@ class DecodePeers(BatchPipeline):
             self.counts["handoff_bytes"] += figures.bytes
 
     # ---------------------------------------------------------------------- transport, engine
-    def write_done(self, key: int, instance: str, stats: WriteStats, now: float) -> None:
+    def write_done(self, key: int, instance: str, *, stats: WriteStats, now: float) -> None:
         """A decode only writes warm-ups."""
         del key, stats
         self._peers.warm_written(instance)
         self._note_changes(now)
 
-    def write_failed(self, key: int, instance: str, error: WorkerError, now: float) -> None:
+    def write_failed(self, key: int, instance: str, *, error: WorkerError, now: float) -> None:
         """A warm-up failed: the handshake starts again."""
         del key
         self.handshake_failures[error.kind] += 1
@@ -204,7 +204,7 @@ class DecodePeers(BatchPipeline):
 
     def _tell_unpublished(self, hop: Hop, error: WorkerError, now: float) -> None:
         abort = Abort(room=hop.room, generation=0, kind=error.kind, message=str(error))
-        self._book.tell((hop.host, hop.port), abort, now)
+        self._book.tell((hop.host, hop.port), abort, now=now)
 
     def _refuse(self, message: Submit, error: WorkerError, now: float) -> None:
         super()._refuse(message, error, now)

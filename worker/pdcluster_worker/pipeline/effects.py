@@ -1,7 +1,7 @@
 """What the pipeline wants done. Values only; a role carries them out, in order, and reports back.
 
-An effect that starts something long names its request by ``key`` (an integer that is never reused in
-this process), and the outcome comes back as a call of the pipeline: `batch_done`, `write_done`,
+An effect that starts something long names its request by ``key`` (an integer that is never reused
+in this process), and the outcome comes back as a call of the pipeline: `batch_done`, `write_done`,
 `write_failed`, `resolved`.
 """
 

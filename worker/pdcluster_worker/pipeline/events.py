@@ -1,4 +1,4 @@
-"""What can happen to a request on a worker that decodes; decode's and aggregated's tables share it."""
+"""What can happen to a request where tokens are decoded; two life-cycle tables share it."""
 
 from enum import StrEnum
 

@@ -1,11 +1,10 @@
-"""Prefill's memory of rooms with one leg only: published without a request, or ended without one."""
+"""Prefill's memory of rooms with one leg: published without a request, or ended without one."""
 
 from pdcluster_api.launch import LimitSpec
 from pdcluster_worker.core.errors import WorkerError
 from pdcluster_worker.pipeline.rooms import RoomTable
+from pdcluster_worker.pipeline.sending import Orphan
 from pdcluster_worker.wire.peer import Abort, Publish
-
-Orphan = tuple[str, Publish]  # decode's instance, what it published
 
 
 class Legs:
@@ -17,29 +16,29 @@ class Legs:
         self._refused: RoomTable[WorkerError] = RoomTable(ttl_s=ttl_s, entries_max=most)
         self._aborted: RoomTable[WorkerError] = RoomTable(ttl_s=ttl_s, entries_max=most)
 
-    def keep(self, sender: str, publish: Publish, now: float) -> list[Orphan]:
+    def keep(self, sender: str, publish: Publish, *, now: float) -> list[Orphan]:
         """Remember a Publish until its request comes; returns those that had to go."""
-        return self._orphans.put(publish.room, (sender, publish), now)
+        return self._orphans.put(publish.room, (sender, publish), now=now)
 
     def claim(self, room: int) -> Orphan | None:
         """The Publish that waits for this room, removed."""
         return self._orphans.take(room)
 
-    def refuse(self, room: int, error: WorkerError, now: float) -> Orphan | None:
+    def refuse(self, room: int, error: WorkerError, *, now: float) -> Orphan | None:
         """We ended this room before decode spoke; returns a Publish that already waits."""
-        self._refused.put(room, error, now)
+        self._refused.put(room, error, now=now)
         return self._orphans.take(room)
 
     def refused(self, room: int) -> WorkerError | None:
         """Why a Publish for this room is refused at once, if it is."""
         return self._refused.get(room)
 
-    def abort(self, sender: str, abort: Abort, error: WorkerError, now: float) -> None:
+    def abort(self, sender: str, abort: Abort, *, error: WorkerError, now: float) -> None:
         """Decode ended this room before its request came here."""
         orphan = self._orphans.get(abort.room)
         if orphan is not None and orphan[0] == sender:
             self._orphans.take(abort.room)
-        self._aborted.put(abort.room, error, now)
+        self._aborted.put(abort.room, error, now=now)
 
     def reopen(self, room: int) -> WorkerError | None:
         """A request came: forget our own refusal; returns decode's abort, if there was one."""

@@ -22,7 +22,16 @@ from pdcluster_worker.core.errors import PeerIncompatible
 from pdcluster_worker.kv.rows import WARM_ROW
 from pdcluster_worker.pipeline.effects import Address, Effect, Join, Part, Send, Write
 from pdcluster_worker.wire.notice import Notice, NoticeKind
-from pdcluster_worker.wire.peer import Alive, Body, Hello, Introduction, Rejoin, RoomKey, Welcome
+from pdcluster_worker.wire.peer import (
+    Alive,
+    Body,
+    Hello,
+    Introduction,
+    Rejoin,
+    RoomKey,
+    Unwelcome,
+    Welcome,
+)
 
 EARLY_MAX = 64  # warm-up notices remembered from peers whose introduction is still on its way
 
@@ -125,7 +134,7 @@ class PeerTable:
             if ours != theirs:
                 raise PeerIncompatible(f"{name} differs: ours is {ours!r}, the peer's {theirs!r}")
 
-    def met(self, instance: str, message: Hello | Welcome, now: float) -> None:
+    def met(self, instance: str, message: Hello | Welcome, *, now: float) -> None:
         """An introduction that `check` has passed. Hello is answered with Welcome."""
         intro = message.intro
         for other in list(self._peers.values()):
@@ -239,9 +248,10 @@ class PeerTable:
         self._emit(Send(peer.endpoint, instance, body))
         return True
 
-    def answer(self, intro: Introduction, instance: str, body: Body) -> None:
-        """Send a frame to a worker that is not (yet) a peer."""
-        self._emit(Send((intro.host, intro.port), instance, body))
+    def unwelcome(self, instance: str, intro: Introduction, *, error: PeerIncompatible) -> None:
+        """Refuse a worker that is no peer."""
+        refusal = Unwelcome(kind=error.kind, message=str(error))
+        self._emit(Send((intro.host, intro.port), instance, refusal))
 
     def rejoin(self, instance: str) -> None:
         """Ask a peer for a new handshake, unless one is under way."""

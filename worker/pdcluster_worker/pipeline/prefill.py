@@ -2,13 +2,14 @@
 
     1. submit                      -> BOOTSTRAP  no decode has published pages for the room yet
     2. Publish from a warm peer    -> WAITING    the destination is known
-    3. pages and a row are free    -> FORWARD    the prompt is computed, chunk by chunk; whole pages of
-                                                 each chunk are sent while the next one computes
+    3. pages and a row are free    -> FORWARD    the prompt is computed chunk by chunk; whole pages
+                                                 of a chunk are sent while the next one computes
     4. the last chunk is computed  -> INFLIGHT   the row is filled; last pages and the row are sent
     5. every write is settled      -> gone       the client gets its token, decode its figures
 
-Any failure before 3 ends the request at once; later it is DEFERRED, its pages pinned until the engine
-and every write are quiet; then decode gets its AbortAck, the proof it needs to reuse its own pages.
+Any failure before 3 ends the request at once; later it is DEFERRED, its pages pinned until the
+engine and every write are quiet; then decode gets its AbortAck, the proof it needs to reuse its
+own pages.
 """
 
 import numpy as np
@@ -47,7 +48,6 @@ from pdcluster_worker.wire.peer import (
     Hello,
     Publish,
     RoomKey,
-    Unwelcome,
 )
 
 
@@ -103,18 +103,18 @@ class PrefillPipeline(Pipeline):
         hand = self._hands.get(request.key)
         match action:
             case Action.SEND_PAGES if hand is not None:
-                self._sender.pages(request, hand, now, last=False)
+                self._sender.pages(request, hand, now=now, last=False)
             case Action.SEND_LAST if hand is not None:
-                self._sender.last(request, hand, now)
+                self._sender.last(request, hand, now=now)
             case Action.REPORT if hand is not None:
                 self._count_handoff(request, hand, now)
             case Action.TELL if hand is not None and cause is not None and not cause.by_peer:
                 quiet = request.stage is not Stage.DEFERRED
-                self._sender.refuse(hand.instance, hand.publish, cause.error, quiescent=quiet)
+                self._sender.refuse(hand.published, cause.error, quiescent=quiet)
             case Action.BURY if hand is None and cause is not None and not cause.by_peer:
-                self._legs.refuse(request.room, cause.error, now)
+                self._legs.refuse(request.room, cause.error, now=now)
             case Action.ACK if hand is not None:
-                self._sender.ack(hand.instance, hand.publish.room, hand.publish.generation)
+                self._sender.ack(hand.instance, (hand.publish.room, hand.publish.generation))
             case Action.RELEASE if request.lease is not None:
                 request.lease.release()
             case Action.ANSWER:
@@ -136,11 +136,11 @@ class PrefillPipeline(Pipeline):
         super()._refuse(message, error, now)
         if message.hop is None or isinstance(error, RoomConflict):
             return
-        if (orphan := self._legs.refuse(message.hop.room, error, now)) is not None:
-            self._sender.refuse(*orphan, error, quiescent=True)
+        if (orphan := self._legs.refuse(message.hop.room, error, now=now)) is not None:
+            self._sender.refuse(orphan, error, quiescent=True)
 
     # ------------------------------------------------------------------------------ frames
-    def frame(self, sender: str, body: Body, now: float) -> None:
+    def frame(self, sender: str, body: Body, *, now: float) -> None:
         """A control frame from a decode."""
         self._peers.heard(sender, now)
         match body:
@@ -163,26 +163,26 @@ class PrefillPipeline(Pipeline):
             self._peers.check(hello.intro)
         except PeerIncompatible as error:
             self.handshake_failures[error.kind] += 1
-            self._peers.answer(hello.intro, sender, Unwelcome(kind=error.kind, message=str(error)))
+            self._peers.unwelcome(sender, hello.intro, error=error)
             return
-        self._peers.met(sender, hello, now)
+        self._peers.met(sender, hello, now=now)
 
     def _publish(self, sender: str, publish: Publish, now: float) -> None:
         if (error := self._legs.refused(publish.room)) is not None:
-            self._sender.refuse(sender, publish, error, quiescent=True)
+            self._sender.refuse((sender, publish), error, quiescent=True)
             return
         request = self._by_room.get(publish.room)
         if request is None:
-            for orphan in self._legs.keep(sender, publish, now):
+            for orphan in self._legs.keep(sender, publish, now=now):
                 lost = RoomConflict("the room was published again, or too many are waiting")
-                self._sender.refuse(*orphan, lost, quiescent=True)
+                self._sender.refuse(orphan, lost, quiescent=True)
             return
         hand = self._hands.get(request.key)
         if hand is None and request.stage is Stage.BOOTSTRAP:
             self._published(request, sender, publish, now)
         elif hand is None or (hand.instance, hand.publish) != (sender, publish):
             conflict = RoomConflict(f"room {publish.room} is in use")
-            self._sender.refuse(sender, publish, conflict, quiescent=True)
+            self._sender.refuse((sender, publish), conflict, quiescent=True)
 
     def _published(self, request: Request, sender: str, publish: Publish, now: float) -> None:
         target = np.frombuffer(publish.pages, dtype="<i4").astype(np.int32)
@@ -217,9 +217,9 @@ class PrefillPipeline(Pipeline):
             self._apply(request, Event.FAILED, now, Cause(error, by_peer=True))
             return
         if request is None:
-            self._legs.abort(sender, abort, error, now)
+            self._legs.abort(sender, abort, error=error, now=now)
         if abort.generation:
-            self._sender.ack(sender, abort.room, abort.generation)
+            self._sender.ack(sender, (abort.room, abort.generation))
 
     def _alive(self, sender: str, alive: Alive, now: float) -> None:
         if (peer := self._peers.get(sender)) is not None:
@@ -255,7 +255,7 @@ class PrefillPipeline(Pipeline):
         request.first = step
         self._apply(request, Event.COMPUTED, now)
 
-    def write_done(self, key: int, instance: str, stats: WriteStats, now: float) -> None:
+    def write_done(self, key: int, instance: str, *, stats: WriteStats, now: float) -> None:
         """One of a request's writes, or a handshake's warm-up (key 0)."""
         if key == 0:
             self._peers.warm_written(instance)
@@ -270,7 +270,7 @@ class PrefillPipeline(Pipeline):
         hand.descriptors += stats.descriptors
         self._settle(request, now)
 
-    def write_failed(self, key: int, instance: str, error: WorkerError, now: float) -> None:
+    def write_failed(self, key: int, instance: str, *, error: WorkerError, now: float) -> None:
         """The request fails; its pages stay pinned until `write_settled`."""
         if key == 0 or isinstance(error, TransferPeerLost):
             self._peers.broken(instance)
@@ -304,7 +304,7 @@ class PrefillPipeline(Pipeline):
             self._overdue(request, now)
         for orphan in self._legs.expire(now):
             late = BootstrapTimeout(f"no request came for room {orphan[1].room}")
-            self._sender.refuse(*orphan, late, quiescent=True)
+            self._sender.refuse(orphan, late, quiescent=True)
         self._peers.tick(now, rooms=self._held_rooms, needed=self._needed, draining=self.draining)
         self._note_changes(now)
         if engine_idle:

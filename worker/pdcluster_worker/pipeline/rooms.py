@@ -1,8 +1,8 @@
 """Bounded tables, with a time to live, of rooms that have only one leg so far.
 
 An orphan is a Publish whose request has not come (E46); a tombstone remembers a room that ended
-before its other leg spoke (E77). Both tables drop their oldest entry when full: a lost entry costs a
-time-out of one request, never a wrong page, since the generation is checked everywhere.
+before its other leg spoke (E77). Both tables drop their oldest entry when full: a lost entry costs
+a time-out of one request, never a wrong page, since the generation is checked everywhere.
 """
 
 from collections import OrderedDict
@@ -23,7 +23,7 @@ class RoomTable(Generic[V]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, room: int, value: V, now: float) -> list[V]:
+    def put(self, room: int, value: V, *, now: float) -> list[V]:
         """Remember; returns what had to go: the room's former value and the oldest overflow."""
         gone = [former] if (former := self.take(room)) is not None else []
         self._entries[room] = (now + self._ttl_s, value)

@@ -1,8 +1,9 @@
 """The running batch: who gets a page, who is pushed out. Used by decode and aggregated.
 
-Each pass computes one token per running request. A request whose next position has no page gets one;
-when none is free the request with the fewest output tokens (ties: the longest prompt) is retracted:
-its KV goes to host memory and it comes back, first in, first out, before anything new is admitted.
+Each pass computes one token per running request. A request whose next position has no page gets
+one; when none is free the request with the fewest output tokens (ties: the longest prompt) is
+retracted: its KV goes to host memory and it comes back, first in, first out, before anything new
+is admitted.
 """
 
 from collections.abc import Sequence

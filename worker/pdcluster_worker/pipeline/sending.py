@@ -1,7 +1,8 @@
 """Prefill's sends of one worker: what goes to decode, in which write, with which notice.
 
-Whole pages of a chunk go out while the next chunk computes; the last send takes the partial page and
-says explicitly that it is the last; the metadata row follows in a write of its own (spec F4, B.4).
+Whole pages of a chunk go out while the next chunk computes; the last send takes the partial page
+and says explicitly that it is the last; the metadata row follows in a write of its own (spec F4,
+B.4).
 """
 
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from pdcluster_worker.pipeline.peers import PeerTable
 from pdcluster_worker.pipeline.request import Request
 from pdcluster_worker.wire.local import Handoff
 from pdcluster_worker.wire.notice import Notice, NoticeKind
-from pdcluster_worker.wire.peer import AbortAck, Delivered, Publish, Refused
+from pdcluster_worker.wire.peer import AbortAck, Delivered, Publish, Refused, RoomKey
+
+Orphan = tuple[str, Publish]  # decode's instance, what it published
 
 
 @dataclass(slots=True)
@@ -34,6 +37,11 @@ class Hand:
     descriptors: int = 0
     first_at: float = 0.0
 
+    @property
+    def published(self) -> Orphan:
+        """Who published what."""
+        return self.instance, self.publish
+
     def figures(self, now: float) -> Handoff:
         """What it cost, once settled."""
         return Handoff(
@@ -44,6 +52,15 @@ class Hand:
             seconds=now - self.first_at,
             total_seconds=now - self.first_at,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One write: items of a region of ours into items of the same region of decode's."""
+
+    region: str
+    source: PageIds
+    target: PageIds
 
 
 class Sender:
@@ -62,7 +79,7 @@ class Sender:
         self._emit = emit
         self._instance = instance
 
-    def pages(self, request: Request, hand: Hand, now: float, *, last: bool) -> None:
+    def pages(self, request: Request, hand: Hand, *, now: float, last: bool) -> None:
         """Send the whole pages computed so far, and with ``last`` the partial one too."""
         assert request.lease is not None
         first = hand.publish.start_page
@@ -77,12 +94,11 @@ class Sender:
         hand.sent_pages += end - start
         notice = self._notice(hand, NoticeKind.CHUNK, last=last)
         hand.chunks += 1
-        self._write(
-            request.key, hand, "kv", request.lease.pages[start:end],
-            hand.target[start - first : end - first], notice, now,
-        )  # fmt: skip
+        target = hand.target[start - first : end - first]
+        part = Part("kv", request.lease.pages[start:end], target)
+        self._write(request.key, hand, part, notice=notice, now=now)
 
-    def last(self, request: Request, hand: Hand, now: float) -> None:
+    def last(self, request: Request, hand: Hand, *, now: float) -> None:
         """Fill the metadata row, send the remaining pages and the row."""
         lease, token = request.lease, request.first
         assert lease is not None
@@ -99,12 +115,11 @@ class Sender:
             top=token.top,
         )
         self._emit(FillRow(lease.row, content))
-        self.pages(request, hand, now, last=True)
+        self.pages(request, hand, now=now, last=True)
         notice = self._notice(hand, NoticeKind.ROW, last=True)
-        self._write(
-            request.key, hand, "meta", np.array([lease.row], np.int32),
-            np.array([hand.publish.row], np.int32), notice, now,
-        )  # fmt: skip
+        source, target = np.array([[lease.row], [hand.publish.row]], np.int32)
+        part = Part("meta", source, target)
+        self._write(request.key, hand, part, notice=notice, now=now)
 
     def _notice(self, hand: Hand, kind: NoticeKind, *, last: bool) -> Notice:
         return Notice(
@@ -118,25 +133,16 @@ class Sender:
             last=last,
         )
 
-    def _write(
-        self,
-        key: int,
-        hand: Hand,
-        region: str,
-        source: PageIds,
-        target: PageIds,
-        notice: Notice,
-        now: float,
-    ) -> None:
+    def _write(self, key: int, hand: Hand, part: Part, *, notice: Notice, now: float) -> None:
         hand.open_writes += 1
         hand.first_at = hand.first_at or now
         self._emit(
             Write(
                 key=key,
                 instance=hand.instance,
-                region=region,
-                source=source,
-                target=target,
+                region=part.region,
+                source=part.source,
+                target=part.target,
                 notice=notice,
                 deadline=now + self._settings.limits.transfer_timeout_s,
             )
@@ -154,10 +160,9 @@ class Sender:
         )
         self._peers.say(hand.instance, figures)
 
-    def refuse(
-        self, instance: str, publish: Publish, error: WorkerError, *, quiescent: bool
-    ) -> None:
-        """End a room towards decode."""
+    def refuse(self, published: Orphan, error: WorkerError, *, quiescent: bool) -> None:
+        """End a room towards the decode that published it."""
+        instance, publish = published
         refusal = Refused(
             room=publish.room,
             generation=publish.generation,
@@ -167,6 +172,6 @@ class Sender:
         )
         self._peers.say(instance, refusal)
 
-    def ack(self, instance: str, room: int, generation: int) -> None:
+    def ack(self, instance: str, room: RoomKey) -> None:
         """The proof that this room and generation will not be written any more."""
-        self._peers.say(instance, AbortAck(room=room, generation=generation))
+        self._peers.say(instance, AbortAck(room=room[0], generation=room[1]))

@@ -1,7 +1,7 @@
-"""Life-cycle tables: ``(stage, event) -> (next stage, actions)``, and the one place that applies them.
+"""Life-cycle tables: ``(stage, event) -> (next stage, actions)``, and what applies them.
 
-A table is data: tests walk it (no row unreachable, no pair that can happen missing), docs print it.
-``None`` as a stage means not yet, or no longer, a live request.
+A table is data: tests walk it (no row unreachable, no pair that can happen missing), docs print
+it. ``None`` as a stage means not yet, or no longer, a live request.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Carries out the pipeline's effects and reports what became of them.
 
-Open writes are polled here. One that failed is reported at once and kept until the library says that
-it is settled: until then its source pages stay pinned, and a peer is not forgotten.
+Open writes are polled here. One that failed is reported at once and kept until the library says
+that it is settled: until then its source pages stay pinned, and a peer is not forgotten.
 """
 
 from collections import Counter
@@ -157,7 +157,7 @@ class Executor:
                 continue
             stats = transport.stats(handle)
             self._close(handle)
-            self._pipeline.write_done(write.key, write.instance, stats, now)
+            self._pipeline.write_done(write.key, write.instance, stats=stats, now=now)
             settled += 1
         if self._parting:
             self._part()
@@ -169,7 +169,7 @@ class Executor:
             self._log.warning(
                 "write failed", peer=instance, error=str(error), kind=error.kind, more=held_back
             )
-        self._pipeline.write_failed(key, instance, error, now)
+        self._pipeline.write_failed(key, instance, error=error, now=now)
 
     def _close(self, handle: int) -> None:
         assert self._rim.transport is not None
@@ -217,7 +217,7 @@ class Executor:
         try:
             rim.rendezvous.submit(FetchTopology(address=effect.address))
         except Overloaded as error:
-            self._pipeline.resolved(effect.address, error, rim.clock.now())
+            self._pipeline.resolved(effect.address, error, now=rim.clock.now())
 
     def collect_lookups(self, now: float) -> None:
         """Hand ended lookups to the pipeline."""
@@ -229,7 +229,7 @@ class Executor:
                 if isinstance(result.error, WorkerError):
                     self._log.error("registration failed", error=str(result.error))
                 continue
-            self._pipeline.resolved(call.address, _outcome(result), now)
+            self._pipeline.resolved(call.address, _outcome(result), now=now)
 
 
 def _outcome(result: Result) -> Contact | WorkerError:

@@ -112,7 +112,7 @@ class Loop:
             except WireError as error:
                 self._drop("frame", error)
                 continue
-            self.pipeline.frame(sender, body, now)
+            self.pipeline.frame(sender, body, now=now)
 
     def _notices(self, now: float) -> None:
         if self.rim.transport is None:

@@ -1,8 +1,8 @@
 """How long the loop may sleep between two ticks. A pure function, so that it can be argued about.
 
-A hand-off's latency is made of polls: prefill's write is announced when prefill polls it, decode sees
-it when decode polls. But a loop that never sleeps takes the core from the model (nixl-facts 1d), so
-the tight modes are bounded in time and give way to a millisecond.
+A hand-off's latency is made of polls: prefill's write is announced when prefill polls it, decode
+sees it when decode polls. But a loop that never sleeps takes the core from the model (nixl-facts
+1d), so the tight modes are bounded in time and give way to a millisecond.
 """
 
 from dataclasses import dataclass
