@@ -1,0 +1,5 @@
+"""The `pdcluster` command."""
+
+from pdcluster_operator.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,114 @@
+"""`pdcluster up FILE`: run a cluster on this machine."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from pdcluster_operator.cli.common import FileArgument, control_of, read_manifest
+from pdcluster_operator.cli.view import View, make_view
+from pdcluster_operator.clock import pause
+from pdcluster_operator.errors import LocalRunError, NotRunning
+from pdcluster_operator.local.rundir import RunDir
+from pdcluster_operator.local.session import Session
+from pdcluster_operator.settings import Settings, load_settings
+from pdcluster_operator.spec import PDCluster
+
+_DETACH_POLL_S: Final = 0.2
+_TAIL_LINES: Final = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+
+    @app.command(help="Run a PDCluster on this machine until Ctrl-C.")
+    def up(
+        file: FileArgument,
+        detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in background.")] = False,
+        plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a table.")] = False,
+        wait_s: Annotated[
+            float, typer.Option("--wait", help="With --detach: seconds to wait for serving.")
+        ] = 600.0,
+    ) -> None:
+        cluster, settings = read_manifest(file), load_settings()
+        if detach:
+            _detach(file, RunDir(settings.state_dir, cluster.metadata.name), wait_s)
+            return
+        view = make_view(Console(), plain=plain)
+        asyncio.run(run_until_stopped(cluster, settings, view))
+
+
+async def run_until_stopped(cluster: PDCluster, settings: Settings, view: View) -> None:
+    """Run in the foreground; the first signal drains, the second ends at once."""
+    async with Session(cluster, settings) as session:
+        stop_on_signals(session, view)
+        with view:
+            showing = asyncio.create_task(keep_showing(session, view))
+            try:
+                await session.ended()
+            finally:
+                showing.cancel()
+            view.show(session.snapshot())
+
+
+def stop_on_signals(session: Session, view: View) -> None:
+    """Turn signals into the session's end. Children have sessions of their own: a Ctrl-C on the
+    terminal does not reach them, so that they can drain."""
+
+    def stop() -> None:
+        again = session.phase == "stopping"
+        view.note("ending now" if again else "draining; once more ends at once")
+        session.stop(now=again)
+
+    loop = asyncio.get_running_loop()
+    for number in (SIGINT, SIGTERM, SIGHUP):
+        loop.add_signal_handler(number, stop)
+
+
+async def keep_showing(session: Session, view: View) -> None:
+    """Show every change, at most four times a second, and the load as it moves."""
+    while True:
+        view.show(session.snapshot())
+        await asyncio.sleep(0.25)
+
+
+def _detach(file: Path, rundir: RunDir, wait_s: float) -> None:
+    if rundir.held():
+        with rundir.owned():  # raises with the right words
+            return
+    rundir.path.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pdcluster_operator.cli", "up", str(file), "--plain"]
+    with rundir.up_log.open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    typer.echo(f"{rundir.name}: process {process.pid}, log {rundir.up_log}")
+    for _ in range(max(int(wait_s / _DETACH_POLL_S), 1)):
+        if process.poll() is not None:
+            tail = "\n".join(rundir.up_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+            raise LocalRunError(f"{rundir.name} ended with {process.returncode}:\n{tail}")
+        if (endpoint := _serving_at(rundir)) is not None:
+            typer.echo(f"{rundir.name} serves at {endpoint}/v1")
+            return
+        pause(_DETACH_POLL_S)
+    raise LocalRunError(
+        f"{rundir.name} does not serve after {wait_s:g} s; it goes on trying, "
+        f"see `pdcluster status {rundir.name}`"
+    )
+
+
+def _serving_at(rundir: RunDir) -> str | None:
+    try:
+        snapshot = control_of(rundir).status()
+    except NotRunning:
+        return None
+    return str(snapshot["endpoint"]) if snapshot["phase"] == "serving" else None

@@ -1,0 +1,153 @@
+"""How a running cluster looks: a live table on a terminal, lines otherwise."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+_COLOURS: Final = {
+    "serving": "green",
+    "starting": "yellow",
+    "degraded": "red",
+    "stopping": "yellow",
+    "ended": "dim",
+}
+_TAIL_BYTES: Final = 4096
+_MESSAGE_CHARS_MAX: Final = 160
+
+Snapshot = Mapping[str, Any]
+
+
+class View(Protocol):
+    """Shows snapshots as they come."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Show this state."""
+
+    def note(self, message: str) -> None:
+        """Say something once."""
+
+
+def make_view(console: Console, *, plain: bool) -> View:
+    """Return a live view on a terminal, lines elsewhere."""
+    return LineView(console) if plain or not console.is_terminal else LiveView(console)
+
+
+class LiveView:
+    """Redraws in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=4, transient=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._live.update(render_snapshot(snapshot))
+
+    def note(self, message: str) -> None:
+        self._live.console.print(message)
+
+
+class LineView:
+    """Prints a line when something changed that a reader of a log wants to know."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said: dict[str, tuple[object, ...]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, snapshot: Snapshot) -> None:
+        for pod in snapshot["pods"]:
+            state = (pod["phase"], pod["ready"], pod["restarts"])
+            ready = "ready" if pod["ready"] else "not ready"
+            restarts = f", {pod['restarts']} restarts" if pod["restarts"] else ""
+            why = f": {pod['message']}" if pod["restarts"] and pod["message"] else ""
+            self._say(pod["name"], state, f"{pod['name']} {pod['phase']}, {ready}{restarts}{why}")
+        where = f" at {snapshot['endpoint']}/v1" if snapshot["phase"] == "serving" else ""
+        line = f"{snapshot['name']} is {snapshot['phase']}{where}"
+        self._say("", (snapshot["phase"],), line)
+
+    def note(self, message: str) -> None:
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def _say(self, key: str, state: tuple[object, ...], line: str) -> None:
+        if self._said.get(key) != state:
+            self._said[key] = state
+            self.note(line)
+
+
+def render_snapshot(snapshot: Snapshot) -> RenderableType:
+    """Return a snapshot as a table with a headline and the load below."""
+    phase = snapshot["phase"]
+    head = Text.assemble(
+        (snapshot["name"], "bold"),
+        "  ",
+        (phase, _COLOURS.get(phase, "")),
+        f"  {snapshot['endpoint']}/v1" if snapshot["endpoint"] else "",
+        f"  model {snapshot['model']}",
+    )
+    parts: list[RenderableType] = [head, _pods_table(snapshot)]
+    if snapshot["reason"] and phase != "stopping":
+        parts.append(Text(f"waiting: {snapshot['reason']}", style="yellow"))
+    if phase in ("serving", "degraded"):
+        parts.append(Text(load_line(snapshot)))
+    return Group(*parts)
+
+
+def load_line(snapshot: Snapshot) -> str:
+    """Return queue depths and rates in one line."""
+    load = snapshot["load"]
+    queues = [
+        f"{role}: "
+        + (" ".join(f"{name} {count}" for name, count in stages.items() if count) or "idle")
+        for role, stages in sorted(load["stages"].items(), reverse=True)
+    ]
+    rates = f"{load['requestsPerSecond']:.1f} requests/s"
+    moved = f"hand-off {load['handoffGBps']:.2f} GB/s, {load['handoffBytes'] / 1e6:.1f} MB in all"
+    return "  |  ".join([*queues, rates, moved])
+
+
+def last_log_line(logs: Path, pod: str, container: str = "worker") -> str:
+    """Return the last thing a container said; a progress bar's last state counts as a line."""
+    path = logs / pod / f"{container}.log"
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
+    return lines[-1][:_MESSAGE_CHARS_MAX] if lines else ""
+
+
+def _pods_table(snapshot: Snapshot) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for title in ("pod", "address", "state", "restarts", ""):
+        table.add_column(title, overflow="ellipsis", no_wrap=True)
+    for pod in snapshot["pods"]:
+        state = "ready" if pod["ready"] else pod["phase"].lower()
+        colour = "green" if pod["ready"] else "yellow"
+        message = "" if pod["ready"] else pod["message"]
+        if not pod["ready"] and pod["role"] != "router":
+            message = last_log_line(Path(snapshot["logs"]), pod["name"]) or message
+        row = (pod["name"], pod["ip"], Text(state, colour), str(pod["restarts"]), Text(message))
+        table.add_row(*row)
+    return table
