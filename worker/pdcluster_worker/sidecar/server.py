@@ -59,35 +59,33 @@ class Ports:
 async def sidecar(settings: Settings, clock: Clock) -> AsyncIterator[Ports]:
     """Serve while inside. OSError when a port is taken."""
     limits = settings.launch.limits
-    asker = StatusAsker(settings.status_address)
     observer = Observer(loop_hang_s=limits.loop_hang_s, compute_hang_s=limits.compute_hang_s)
     path = settings.status_address.removeprefix("ipc://")
-    watcher = Watcher(asker, observer, clock=clock, socket_path=path)
     interceptors = [TokenInterceptor(settings.token)] if settings.token else []
-    control, probes = _server(interceptors), _server([])
-    reporter = _reporter()
-    control_pb2_grpc.add_StatusServicer_to_server(  # type: ignore[no-untyped-call]
-        StatusService(watcher, settings), control
-    )
-    health_pb2_grpc.add_HealthServicer_to_server(reporter, probes)
-    _reflect(control, control_pb2.DESCRIPTOR.services_by_name["Status"].full_name)
-    _reflect(probes, health.SERVICE_NAME)
-    ports = Ports(
-        control=_bind(control, settings.pod_ip, settings.launch.ports.sidecar),
-        health=_bind(probes, settings.pod_ip, settings.launch.ports.health),
-    )
-    await _report(reporter, observer.view(clock.now()))
-    await asyncio.gather(control.start(), probes.start())
-    _log.info("listening", host=settings.pod_ip, control=ports.control, health=ports.health)
-    reporting = asyncio.create_task(_keep_reporting(reporter, watcher))
-    try:
-        yield ports
-    finally:
-        reporting.cancel()
-        await asyncio.wait((reporting,))
-        await reporter.enter_graceful_shutdown()
-        await asyncio.gather(control.stop(STOP_GRACE_S), probes.stop(STOP_GRACE_S))
-        asker.close()
+    control, probes, reporter = _server(interceptors), _server([]), _reporter()
+    with contextlib.closing(StatusAsker(settings.status_address)) as asker:
+        watcher = Watcher(asker, observer, clock=clock, socket_path=path)
+        control_pb2_grpc.add_StatusServicer_to_server(  # type: ignore[no-untyped-call]
+            StatusService(watcher, settings), control
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(reporter, probes)
+        _reflect(control, control_pb2.DESCRIPTOR.services_by_name["Status"].full_name)
+        _reflect(probes, health.SERVICE_NAME)
+        ports = Ports(
+            control=_bind(control, settings.pod_ip, settings.launch.ports.sidecar),
+            health=_bind(probes, settings.pod_ip, settings.launch.ports.health),
+        )
+        await _report(reporter, observer.view(clock.now()))
+        await asyncio.gather(control.start(), probes.start())
+        _log.info("listening", host=settings.pod_ip, control=ports.control, health=ports.health)
+        reporting = asyncio.create_task(_keep_reporting(reporter, watcher))
+        try:
+            yield ports
+        finally:
+            reporting.cancel()
+            await asyncio.wait((reporting,))
+            await reporter.enter_graceful_shutdown()
+            await asyncio.gather(control.stop(STOP_GRACE_S), probes.stop(STOP_GRACE_S))
 
 
 async def _keep_reporting(reporter: Reporter, watcher: Watcher) -> None:
