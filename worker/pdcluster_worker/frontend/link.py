@@ -25,6 +25,7 @@ from pdcluster_worker.wire.local import Abort, Failed, Ready, Status, Submit, To
 
 READS_PER_WAKE_MAX: Final = 256  # messages taken before other tasks of the loop get a turn
 RETRY_S: Final = 0.05  # between attempts to send aborts that did not fit
+RECONNECT_MS: Final = 20  # to the scheduler's socket, while it starts
 
 Message = Tokens | Failed
 
@@ -106,6 +107,7 @@ class ZmqLink:
             socket.linger = 0
             socket.sndhwm = socket.rcvhwm = 2 * self._live_max
         self._push.set(zmq.IMMEDIATE, 1)  # nothing is queued for a scheduler that is not there
+        self._push.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._push.connect(requests)
         self._pull.set(zmq.MAXMSGSIZE, codec.LOCAL_BYTES_MAX)
         self._pull.bind(outputs)
@@ -201,12 +203,21 @@ class ZmqLink:
         if self._loop is not None:
             self._loop.call_soon(self._read)
 
+    def _become_ready(self, message: Ready) -> None:
+        """Ready counts once our own socket has reached the scheduler's: it retries to connect."""
+        if self._push.closed or self._loop is None:
+            return
+        if not self._push.poll(0, zmq.POLLOUT):
+            self._loop.call_later(RETRY_S, self._become_ready, message)
+            return
+        self._ready = message
+        self._ready_event.set()
+
     def _dispatch(self, message: ToFrontend) -> None:
         if isinstance(message, Ready):
             if self._ready is not None and self._ready.instance != message.instance:
                 self.lost("the scheduler was restarted")
-            self._ready = message
-            self._ready_event.set()
+            self._become_ready(message)
             return
         last = isinstance(message, Failed) or message.finish is not None
         inbox = self._inboxes.pop(message.rid, None) if last else self._inboxes.get(message.rid)

@@ -1,0 +1,47 @@
+"""The pages that decode holds are, byte for byte, those that prefill computed."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pdcluster_api.names import PORT_BOOTSTRAP
+from pdcluster_worker.wire.local import Failed, Hop, Tokens
+from tests.e2e.pair import Side, pair
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+
+LENGTHS = (1, 15, 16, 17, 127, 128, 129, 300, 1000)
+
+
+async def hand_off(prefill: Side, decode: Side, prompt: list[int], room: int) -> list[int]:
+    """Run both legs; decode's tokens."""
+    hop = Hop(host=prefill.settings.pod_ip, port=PORT_BOOTSTRAP, room=room)
+    first, answer = await asyncio.gather(
+        prefill.ask(f"r{room}", prompt, hop=hop, max_new=8),
+        decode.ask(f"r{room}", prompt, hop=hop, max_new=8),
+    )
+    assert not isinstance(first, Failed), first
+    assert not isinstance(answer, Failed), answer
+    tokens: list[Tokens] = answer
+    handoff = tokens[-1].handoff
+    assert handoff is not None
+    assert handoff.pages == -(-len(prompt) // 16)
+    return [token for message in tokens for token in message.ids]
+
+
+async def test_pages_are_equal_and_a_spoilt_page_is_noticed(tmp_path: Path) -> None:
+    prompts = {room: [(room * 31 + i) % 240 + 10 for i in range(n)] for room, n in
+               enumerate(LENGTHS, start=1)}  # fmt: skip
+    async with pair(tmp_path) as (prefill, decode):
+        answers = await asyncio.gather(
+            *(hand_off(prefill, decode, prompt, room) for room, prompt in prompts.items())
+        )
+        sent, held = prefill.digests, decode.digests
+    assert sent == held
+    assert set(sent) == set(prompts)
+    assert all(len(answer) == 8 for answer in answers)
+    async with pair(tmp_path, spoil=True) as (prefill, decode):
+        spoilt = await hand_off(prefill, decode, prompts[9], 9)
+        assert prefill.digests[9] != decode.digests[9]
+    assert spoilt != answers[-1], "decode does not read the pages it was given"
