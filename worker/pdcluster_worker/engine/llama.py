@@ -1,0 +1,75 @@
+"""The forward pass of the Llama family, over all rows of a batch at once.
+
+    tokens -> embedding -> layers x [norm, qkv, rotate, attend, output, norm, gate/up, down]
+           -> norm -> head, for the rows that sample
+
+Only the sampled rows go through the last layer's feed-forward part: no other row is read again.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pdcluster_worker.engine.attention import Attention, Meta
+from pdcluster_worker.engine.batch import Layout
+from pdcluster_worker.engine.config import LlamaConfig
+from pdcluster_worker.engine.rope import RopeTable, rotate
+from pdcluster_worker.engine.weights import LayerWeights, LlamaWeights
+
+
+class Llama:
+    """Weights and tables; holds no state between passes."""
+
+    def __init__(self, config: LlamaConfig, weights: LlamaWeights) -> None:
+        self._config = config
+        self._weights = weights
+        self._device = weights.embedding.device
+        self._norm_shape = (config.hidden,)
+        self._rope = RopeTable(
+            config.rope,
+            head_dim=config.head_dim,
+            positions=config.context_tokens,
+            dtype=weights.embedding.dtype,
+            device=str(self._device),
+            factors=weights.rope_factors,
+        )
+
+    def forward(self, layout: Layout, attention: Attention[Meta]) -> Tensor | None:
+        """Float32 logits ``[sampled, vocab]`` in row order; None when no row samples.
+
+        Writes the KV rows of every token of the batch. Runs under `torch.inference_mode`.
+        """
+        tokens = torch.from_numpy(layout.tokens).to(self._device)
+        positions = torch.from_numpy(layout.positions).to(self._device)
+        sampled = torch.from_numpy(layout.sampled_rows).to(self._device)
+        cos, sin = self._rope.at(positions)
+        meta = attention.plan(layout)
+        hidden = self._weights.embedding.index_select(0, tokens)
+        last = len(self._weights.layers) - 1
+        for index, layer in enumerate(self._weights.layers):
+            q, k, v = self._project(layer, hidden, cos, sin)
+            mixed = attention.attend(index, q, k, v, meta)
+            if index == last:
+                if not layout.sampled:
+                    return None
+                hidden, mixed = hidden.index_select(0, sampled), mixed.index_select(0, sampled)
+            hidden = self._feed_forward(layer, layer.output.add(mixed, hidden))
+        return self._weights.head(self._norm(hidden, self._weights.norm)).float()
+
+    def _project(
+        self, layer: LayerWeights, hidden: Tensor, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values: ``[rows, heads, head_dim]`` each."""
+        heads, kv_heads = self._config.heads, self._config.kv_heads
+        qkv = layer.qkv(self._norm(hidden, layer.input_norm))
+        by_head = qkv.view(-1, heads + 2 * kv_heads, self._config.head_dim)
+        rotated = rotate(by_head[:, : heads + kv_heads], cos, sin)
+        return rotated[:, :heads], rotated[:, heads:], by_head[:, heads + kv_heads :]
+
+    def _feed_forward(self, layer: LayerWeights, hidden: Tensor) -> Tensor:
+        both = layer.gate_up(self._norm(hidden, layer.post_norm))
+        gate, up = both.chunk(2, -1)
+        return layer.down.add(functional.silu(gate).mul_(up), hidden)
+
+    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return functional.rms_norm(hidden, self._norm_shape, weight, self._config.norm_eps)
