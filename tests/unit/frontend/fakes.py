@@ -32,9 +32,7 @@ from pdcluster_worker.wire.local import (
 VOCAB = 260
 EOS = 256
 READY = Ready(instance="i-1", capacity_tokens=1000, vocab=VOCAB, eos_token_ids=(EOS,))
-HANDOFF = Handoff(
-    pages=3, bytes=4096, chunks=1, descriptors=2, seconds=0.001, total_seconds=0.004
-)
+HANDOFF = Handoff(pages=3, bytes=4096, chunks=1, descriptors=2, seconds=0.001, total_seconds=0.004)
 LEG = {"bootstrap_host": "10.0.0.9", "bootstrap_port": 8998, "bootstrap_room": 7}
 
 

@@ -10,7 +10,9 @@ from tests.unit.frontend.fakes import LEG, FakeLink, answer, client, events
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-async def post(link: FakeLink, path: str, body: dict[str, Any], role: Role = Role.AGGREGATED) -> Any:
+async def post(
+    link: FakeLink, path: str, body: dict[str, Any], role: Role = Role.AGGREGATED
+) -> Any:
     async with client(link, role) as http:
         response = await http.post(path, json=body)
         assert response.status_code == 200, response.text
@@ -140,9 +142,18 @@ async def test_nulls_and_unknown_fields_and_router_defaults() -> None:
     link = FakeLink()
     await chat(
         link,
-        **{"model": None, "log_metrics": True, "background": False, "temperature": None},
-        **{"n": 1, "stop": None, "logit_bias": {}, "tools": None, "frequency_penalty": 0.0},
-        **{"repetition_penalty": 1.0, "stream_options": None, "response_format": {"type": "text"}},
+        model=None,
+        log_metrics=True,
+        background=False,
+        temperature=None,
+        n=1,
+        stop=None,
+        logit_bias={},
+        tools=None,
+        frequency_penalty=0.0,
+        repetition_penalty=1.0,
+        stream_options=None,
+        response_format={"type": "text"},
     )
     assert link.submitted[0].sampling.temperature == 1.0
 

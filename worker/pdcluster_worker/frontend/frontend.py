@@ -28,6 +28,7 @@ class Frontend:
     clock: Clock
     metrics: FrontendMetrics
     draining: bool = False  # set once, by whoever ends the process
+    live: set[Generation] = field(default_factory=set)  # until their HTTP request is over
 
     def serving(self) -> Ready:
         """The scheduler's announcement; Unavailable while requests cannot be taken."""
@@ -58,13 +59,16 @@ class Inquiry:
             received_s=self.received_s,
         )
         for request in await make_requests(params, context):
-            self.generations.append(self._generation(request))
+            generation = self._generation(request)
+            self.generations.append(generation)
+            self.frontend.live.add(generation)
         return self.generations
 
     def close(self) -> None:
         """Abort what has not ended. Idempotent."""
         for generation in self.generations:
             generation.close()
+            self.frontend.live.discard(generation)
 
     def _generation(self, request: GenerationRequest) -> Generation:
         frontend = self.frontend

@@ -113,6 +113,12 @@ class Generation:
             self._around.link.abort(self.rid, reason)
             self._end("aborted")
 
+    def cut(self, error: WorkerError) -> None:
+        """End it from outside, with an error that the client gets to see."""
+        if not self._closed:
+            self._around.link.abort(self.rid, str(error))
+            self._inbox.put(Failed(rid=self.rid, kind=error.kind, message=str(error)))
+
     def _end(self, outcome: str) -> None:
         self._closed = True
         self._around.metrics.ended(outcome, self.elapsed_s())

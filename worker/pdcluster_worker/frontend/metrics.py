@@ -15,11 +15,6 @@ class FrontendMetrics:
         self._metrics.set("pdcluster_build_info", 1, version=__version__, role=role.value)
         self._metrics.set("pdcluster_http_live_requests", 0)
 
-    @property
-    def live(self) -> int:
-        """Generations that have not ended."""
-        return self._live
-
     def answered(self, path: str, code: int) -> None:
         """A response has been started. ``path`` is a route's, never what a client sent."""
         self._metrics.add("pdcluster_http_requests_total", path=path, code=str(code))

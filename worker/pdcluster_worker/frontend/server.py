@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from pdcluster_api.names import Role
 from pdcluster_worker.core.clock import Clock
+from pdcluster_worker.core.errors import Draining
 from pdcluster_worker.core.log import Log
 from pdcluster_worker.core.settings import Settings
 from pdcluster_worker.frontend.app import create_app
@@ -126,10 +127,18 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _drain(frontend: Frontend, *, timeout_s: float) -> None:
-    """Wait for accepted requests; those that outlast the limit are cut."""
+    """Wait for accepted requests; those that outlast the limit get an error."""
+    _log.info("draining", live=len(frontend.live), timeout_s=timeout_s)
+    if not await _idle(frontend, timeout_s):
+        _log.warning("drain timed out", cut=len(frontend.live))
+        for generation in frontend.live:
+            generation.cut(Draining(f"this worker ended after draining for {timeout_s:g} s"))
+        await _idle(frontend, CLOSE_TIMEOUT_S)
+
+
+async def _idle(frontend: Frontend, timeout_s: float) -> bool:
+    """Wait until no request is live, or until the time is up."""
     deadline = frontend.clock.now() + timeout_s
-    _log.info("draining", live=frontend.metrics.live, timeout_s=timeout_s)
-    while frontend.metrics.live and frontend.clock.now() < deadline:
+    while frontend.live and frontend.clock.now() < deadline:
         await asyncio.sleep(DRAIN_POLL_S)
-    if frontend.metrics.live:
-        _log.warning("drain timed out", cut=frontend.metrics.live)
+    return not frontend.live
