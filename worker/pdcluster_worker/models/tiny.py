@@ -15,6 +15,8 @@ from urllib.parse import parse_qsl
 import numpy as np
 from numpy.typing import NDArray
 
+from pdcluster_worker.models.byte_alphabet import byte_alphabet
+from pdcluster_worker.models.byte_pair import byte_level, tokenizer_json
 from pdcluster_worker.models.errors import ModelError
 
 REVISION = 1  # of the recipe below; part of the cache name
@@ -165,46 +167,8 @@ def _tokenizer(options: TinyOptions) -> dict[str, object]:
         merges.append([left, right])
         tokens.append(left + right)
     tokens += [f"<|reserved_{i}|>" for i in range(options.vocab - len(tokens))]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [special_token(i, text) for i, text in enumerate(SPECIALS)],
-        "normalizer": None,
-        "pre_tokenizer": byte_level(),
-        "post_processor": None,
-        "decoder": byte_level(),
-        "model": byte_pair_model({token: i for i, token in enumerate(tokens)}, merges),
-    }
-
-
-def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte in a byte-level vocabulary, by byte."""
-    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return [chr(b) if b in visible else chr(256 + hidden.index(b)) for b in range(256)]
-
-
-def byte_level() -> dict[str, object]:
-    """The pre-tokenizer or decoder section of a byte-level tokenizer.json."""
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-
-
-def special_token(index: int, text: str) -> dict[str, object]:
-    """One row of ``added_tokens``."""
-    return {
-        "id": index, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
-        "normalized": False, "special": True,
-    }  # fmt: skip
-
-
-def byte_pair_model(vocab: dict[str, int], merges: list[list[str]]) -> dict[str, object]:
-    """The ``model`` section of a byte-pair tokenizer.json."""
-    return {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": False, "vocab": vocab, "merges": merges,
-    }  # fmt: skip
+    specials = dict(enumerate(SPECIALS))
+    return tokenizer_json(tokens, merges, specials=specials, pre_tokenizer=byte_level())
 
 
 def _dump(path: Path, value: dict[str, object]) -> None:
