@@ -98,7 +98,9 @@ async def test_bad_fields(path: str, change: dict[str, Any], field: str) -> None
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"1", b'"x"', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"1", b'"x"', b"\xff", b"[" * 100_000, b'{"prompt":"\\ud800"}']
+)
 async def test_malformed_bodies(path: str, body: bytes) -> None:
     assert (await post(path, body)).status_code == 400
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client import disable_created_metrics as _without_created_series
 
-from pdcluster_api.metrics import OPEN_VALUES_MAX, OTHER, Kind, Metric, Process, rows
+from pdcluster_api.metrics import OPEN_VALUES_MAX, OTHER, Kind, Label, Metric, Process, rows
 
 _without_created_series()  # type: ignore[no-untyped-call]  # such series are in no table
 
@@ -59,11 +59,9 @@ class Metrics:
 
     def _child(self, kind: type[C], name: str, labels: Mapping[str, str]) -> C:
         row = self._rows.get(name)
-        if row is None or tuple(labels) != tuple(label.name for label in row.labels):
+        if row is None or labels.keys() != {label.name for label in row.labels}:
             raise UnknownMetric(f"{name}{sorted(labels)} is no metric of the {self.process}")
-        values = tuple(
-            self._bounded(row, index, value) for index, value in enumerate(labels.values())
-        )
+        values = tuple(self._bounded(row, label, labels[label.name]) for label in row.labels)
         child = self._children.get((name, values))
         if child is None:
             whole = self._collectors[name]
@@ -73,8 +71,7 @@ class Metrics:
             raise UnknownMetric(f"{name} is a {row.kind}, not a {kind.__name__.lower()}")
         return child
 
-    def _bounded(self, row: Metric, index: int, value: str) -> str:
-        label = row.labels[index]
+    def _bounded(self, row: Metric, label: Label, value: str) -> str:
         if label.values:
             return value if value in label.values else OTHER
         seen = self._open.setdefault((row.name, label.name), set())

@@ -60,7 +60,7 @@ class Settings:
     token: str = field(repr=False)  # shared secret of the cluster; "" when no token file is set
     token_file: Path | None
     run_dir: Path  # ipc sockets; default: a private folder that depends on the user and the pod IP
-    run_dir_given: bool  # false for the default, which must then belong to this user
+    run_dir_given: bool = field(compare=False)  # false: the default, which must be this user's
     cache_dir: Path  # converted models
     log_level: str  # one of LOG_LEVELS
     ucx: Mapping[str, str]  # the UCX_* variables, which override our defaults for UCX

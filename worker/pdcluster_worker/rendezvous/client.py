@@ -156,8 +156,8 @@ class RendezvousClient:
         for attempt in itertools.count():
             try:
                 await self._exchange(put)
-            except Unavailable:  # PeerLost is one
-                if attempt + 1 >= REGISTER_TRIES_MAX:
+            except Unavailable as error:  # PeerLost and PeerRefused are such too
+                if isinstance(error, PeerRefused) or attempt + 1 >= REGISTER_TRIES_MAX:
                     raise
                 delay = min(self._retry_delay_s * 2**attempt, RETRY_DELAY_MAX_S)
                 await asyncio.sleep(delay * (0.75 + 0.25 * self._jitter()))
