@@ -6,7 +6,7 @@ torch. `scripted` is the small, honest double that tests and the simulator use.
 
     shape = describe(folder, spec)            # milliseconds; enough to size the pool
     pool = torch.empty(pages, *geometry_of(shape, page_tokens=...).page_shape, dtype=...)
-    engine = create_engine(folder, spec, pool, clock=clock, wake=wake)
+    engine = create_engine(folder, spec, pool=pool, clock=clock, wake=wake)
 """
 
 from collections.abc import Callable
@@ -40,8 +40,8 @@ class _Factory(Protocol):
         self,
         folder: Path,
         spec: EngineSpec,
-        pool: "Tensor",
         *,
+        pool: "Tensor",
         clock: Clock,
         wake: Callable[[], None] | None,
         progress: Progress,
@@ -51,8 +51,8 @@ class _Factory(Protocol):
 def create_engine(
     folder: Path,
     spec: EngineSpec,
-    pool: "Tensor",
     *,
+    pool: "Tensor",
     clock: Clock,
     wake: Callable[[], None] | None = None,
     progress: Progress = silent,
@@ -68,4 +68,4 @@ def create_engine(
         raise UnsupportedModel(f"model_type {kind!r}; supported are {sorted(ENGINES)}")
     module, _, name = ENGINES[kind].partition(":")
     factory = cast("_Factory", vars(import_module(module))[name])
-    return factory(folder, spec, pool, clock=clock, wake=wake, progress=progress)
+    return factory(folder, spec, pool=pool, clock=clock, wake=wake, progress=progress)

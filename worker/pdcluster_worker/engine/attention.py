@@ -21,7 +21,7 @@ class Attention(Protocol[Meta]):
         """Everything about a batch that does not depend on the layer; once per pass."""
         ...
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, meta: Meta) -> Tensor:
+    def attend(self, layer: int, *, q: Tensor, k: Tensor, v: Tensor, meta: Meta) -> Tensor:
         """Write the new rows of ``layer`` into the pool, then attend.
 
         ``q`` is ``[rows, heads, head_dim]``, ``k`` and ``v`` ``[rows, kv_heads, head_dim]``, in the
@@ -30,7 +30,7 @@ class Attention(Protocol[Meta]):
         ...
 
 
-def check_pool(pool: Tensor, expected: tuple[int, ...], dtype: torch.dtype) -> None:
+def check_pool(pool: Tensor, expected: tuple[int, ...], *, dtype: torch.dtype) -> None:
     """ValueError unless ``pool`` is contiguous ``[pages, *expected]`` of ``dtype``."""
     if tuple(pool.shape[1:]) != expected or pool.dtype != dtype or not pool.is_contiguous():
         raise ValueError(

@@ -48,7 +48,7 @@ class Llama:
         last = len(self._weights.layers) - 1
         for index, layer in enumerate(self._weights.layers):
             q, k, v = self._project(layer, hidden, cos, sin)
-            mixed = attention.attend(index, q, k, v, meta)
+            mixed = attention.attend(index, q=q, k=k, v=v, meta=meta)
             if index == last:
                 if not layout.sampled:
                     return None
@@ -63,7 +63,7 @@ class Llama:
         heads, kv_heads = self._config.heads, self._config.kv_heads
         qkv = layer.qkv(self._norm(hidden, layer.input_norm))
         by_head = qkv.view(-1, heads + 2 * kv_heads, self._config.head_dim)
-        rotated = rotate(by_head[:, : heads + kv_heads], cos, sin)
+        rotated = rotate(by_head[:, : heads + kv_heads], cos=cos, sin=sin)
         return rotated[:, :heads], rotated[:, heads:], by_head[:, heads + kv_heads :]
 
     def _feed_forward(self, layer: LayerWeights, hidden: Tensor) -> Tensor:

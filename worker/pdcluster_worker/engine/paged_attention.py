@@ -82,13 +82,13 @@ class PagedAttention:
             tuple(self._prompt(span) for span in layout.prompts),
         )
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, meta: Plan) -> Tensor:
+    def attend(self, layer: int, *, q: Tensor, k: Tensor, v: Tensor, meta: Plan) -> Tensor:
         """See `Attention.attend`."""
         width = self._head_dim
         self._key_slots[layer].index_copy_(0, meta.slots, k.reshape(-1, width))
         self._value_slots[layer].index_copy_(0, meta.slots, v.reshape(-1, width))
         parts = [self._decode(layer, q, group) for group in meta.decode]
-        parts += [self._extend(layer, q, k, v, prompt) for prompt in meta.prompts]
+        parts += [self._extend(layer, prompt, q=q, k=k, v=v) for prompt in meta.prompts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _decode(self, layer: int, q: Tensor, group: DecodeGroup) -> Tensor:
@@ -105,7 +105,7 @@ class PagedAttention:
             scores = torch.baddbmm(group.mask, query, transposed, alpha=self._scale)
         return torch.bmm(torch.softmax(scores, -1), values).view(count, -1)
 
-    def _extend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, prompt: Prompt) -> Tensor:
+    def _extend(self, layer: int, prompt: Prompt, *, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = slice(prompt.begin, prompt.begin + prompt.count)
         query = q[rows].transpose(0, 1)
         if prompt.blocks is None:

@@ -33,7 +33,7 @@ class RopeTable:
         return self._cos.index_select(0, positions), self._sin.index_select(0, positions)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, *, cos: Tensor, sin: Tensor) -> Tensor:
     """``x`` ``[n, heads, head_dim]`` turned by ``cos`` and ``sin`` ``[n, 1, head_dim]``."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 

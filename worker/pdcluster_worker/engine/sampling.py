@@ -46,7 +46,7 @@ def _mix(value: int) -> int:
 
 
 def sample(
-    logits: Tensor, params: Sequence[SampleParams], positions: Sequence[int]
+    logits: Tensor, params: Sequence[SampleParams], *, positions: Sequence[int]
 ) -> list[Choice]:
     """One token per row of ``logits`` ``[n, vocab]`` (float32); ``positions`` are those it fills.
 

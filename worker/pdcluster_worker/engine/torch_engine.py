@@ -31,15 +31,16 @@ class TorchEngine:
         self,
         folder: Path,
         spec: EngineSpec,
-        pool: Tensor,
         *,
+        pool: Tensor,
         clock: Clock,
         wake: Callable[[], None] | None,
         progress: Progress,
     ) -> None:
         self.shape: ModelShape = describe(folder, spec)
         config, dtype = read_config(folder), DTYPES[self.shape.dtype]
-        check_pool(pool, geometry_of(self.shape, page_tokens=spec.page_tokens).page_shape, dtype)
+        geometry = geometry_of(self.shape, page_tokens=spec.page_tokens)
+        check_pool(pool, geometry.page_shape, dtype=dtype)
         self._threads = spec.threads
         self._pages, self._page_tokens = pool.shape[0], spec.page_tokens
         self._use_threads()
@@ -90,7 +91,7 @@ class TorchEngine:
             choices = sample(
                 logits,
                 [p for p in params if p is not None],
-                [span.visible for span in layout.sampled],
+                positions=[span.visible for span in layout.sampled],
             )
             pairs = zip(layout.sampled, choices, strict=True)
             chosen = {span.step.key: choice for span, choice in pairs}

@@ -18,7 +18,7 @@ from pdcluster_worker.models.progress import Progress
 READ_BYTES = 1 << 20
 
 
-def entry(cache_dir: Path, name: str, make: Callable[[Path], None]) -> Path:
+def entry(cache_dir: Path, name: str, *, make: Callable[[Path], None]) -> Path:
     """The cached path ``name``; ``make(temporary)`` creates it when absent.
 
     ``make`` writes a file or folder at the path it is given. Its exception passes through and

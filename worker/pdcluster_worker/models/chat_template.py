@@ -92,7 +92,8 @@ def _tojson(
     ensure_ascii: bool = False,  # noqa: FBT001 - templates pass it by position
     indent: int | None = None,
     separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,  # noqa: FBT001
+    *,
+    sort_keys: bool = False,
 ) -> str:
     return json.dumps(
         value,

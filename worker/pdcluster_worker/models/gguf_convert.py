@@ -38,7 +38,7 @@ IN_BLOCK = {
 Fields = dict[str, Any]
 
 
-def convert(file: Path, target: Path, progress: Progress) -> None:
+def convert(file: Path, target: Path, *, progress: Progress) -> None:
     """Write the folder ``target``. ModelError or UnsupportedModel names what stands in the way."""
     from gguf import GGUFReader
     from safetensors.numpy import save_file

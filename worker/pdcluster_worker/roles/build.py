@@ -87,7 +87,7 @@ class _Builder:
 
     def build(self) -> Scheduler:
         spec, settings = self.spec, self.settings
-        folder = prepare(spec.model.source, settings.cache_dir, StreamProgress(sys.stderr))
+        folder = prepare(spec.model.source, settings.cache_dir, progress=StreamProgress(sys.stderr))
         shape = describe(folder, spec.engine)
         geometry = geometry_of(shape, page_tokens=spec.engine.page_tokens)
         pool = allocate_pool(
@@ -95,7 +95,7 @@ class _Builder:
         )
         rows = allocate_rows(spec.transfer.metadata_rows, ROW_BYTES)
         engine = create_engine(
-            folder, spec.engine, pool.tensor, clock=self.clock, wake=self.waker.wake,
+            folder, spec.engine, pool=pool.tensor, clock=self.clock, wake=self.waker.wake,
             progress=StreamProgress(sys.stderr),
         )  # fmt: skip
         self.log.info("model loaded", folder=folder.name, dtype=shape.dtype, layers=shape.layers)
