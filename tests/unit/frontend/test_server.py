@@ -32,7 +32,7 @@ from tests.unit.frontend.fakes import (
 
 @contextlib.asynccontextmanager
 async def running(link: FakeLink, role: Role = Role.AGGREGATED) -> AsyncIterator[str]:
-    async with serving(app(link, role), "127.0.0.1", 0) as port:
+    async with serving(app(link, role), host="127.0.0.1", port=0) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -145,7 +145,7 @@ async def test_body_limit_holds_without_content_length() -> None:
 
     state = frontend(FakeLink(), requestBytesMax=4096)
     async with (
-        serving(create_app(state), "127.0.0.1", 0) as port,
+        serving(create_app(state), host="127.0.0.1", port=0) as port,
         httpx.AsyncClient() as http,
     ):
         response = await http.post(f"http://127.0.0.1:{port}/generate", content=body())
@@ -154,7 +154,7 @@ async def test_body_limit_holds_without_content_length() -> None:
 
 async def test_a_taken_port_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        async with serving(app(FakeLink()), "127.0.0.1", taken.getsockname()[1]):
+        async with serving(app(FakeLink()), host="127.0.0.1", port=taken.getsockname()[1]):
             pass
 
 

@@ -147,7 +147,7 @@ class _Reader:
         self._environ = environ
         self.problems: list[Problem] = []
 
-    def refuse(self, key: str, value: str, allowed: str) -> None:
+    def _refuse(self, key: str, value: str, allowed: str) -> None:
         self.problems.append(Problem(key, f"{value!r} is not allowed", f"must be {allowed}"))
 
     def text(self, key: str) -> str:
@@ -165,13 +165,15 @@ class _Reader:
                 LaunchSpec, json.loads(text if text[0] == "{" else Path(text).read_text())
             )
         except OSError as error:
-            self.refuse(ENV_LAUNCH, text, f"JSON or the name of a readable file ({error.strerror})")
+            self._refuse(
+                ENV_LAUNCH, text, f"JSON or the name of a readable file ({error.strerror})"
+            )
         except SchemaError as error:
             self.problems += [
                 Problem(f"{ENV_LAUNCH}.{p.path}", p.found, p.allowed) for p in error.problems
             ]
         except ValueError as error:  # JSON or UTF-8
-            self.refuse(ENV_LAUNCH, text[:60], f"valid JSON ({error})")
+            self._refuse(ENV_LAUNCH, text[:60], f"valid JSON ({error})")
         return None
 
     def address(self) -> str:
@@ -179,7 +181,7 @@ class _Reader:
         try:
             return str(ipaddress.ip_address(value))
         except ValueError:
-            self.refuse(ENV_POD_IP, value, "an IPv4 or IPv6 address")
+            self._refuse(ENV_POD_IP, value, "an IPv4 or IPv6 address")
             return "127.0.0.1"
 
     def run_dir(self, pod_ip: str) -> Path:
@@ -187,7 +189,7 @@ class _Reader:
         path = Path(self.text(ENV_RUN_DIR) or default)
         if len(os.fsencode(path)) > RUN_DIR_BYTES_MAX:
             allowed = f"at most {RUN_DIR_BYTES_MAX} bytes long (unix sockets)"
-            self.refuse(ENV_RUN_DIR, str(path), allowed)
+            self._refuse(ENV_RUN_DIR, str(path), allowed)
         return path
 
     def token(self) -> str:
@@ -199,11 +201,11 @@ class _Reader:
             with Path(name).open("rb") as file:
                 value = file.read(TOKEN_BYTES_MAX + 1).strip()
         except OSError as error:
-            self.refuse(ENV_TOKEN_FILE, name, f"a readable file ({error.strerror})")
+            self._refuse(ENV_TOKEN_FILE, name, f"a readable file ({error.strerror})")
             return ""
         if not value or len(value) > TOKEN_BYTES_MAX or not value.isascii() or b"\n" in value:
             allowed = f"a file with one line of 1 to {TOKEN_BYTES_MAX} ASCII characters"
-            self.refuse(ENV_TOKEN_FILE, name, allowed)
+            self._refuse(ENV_TOKEN_FILE, name, allowed)
             return ""
         return value.decode("ascii")
 
@@ -216,7 +218,7 @@ class _Reader:
     def log_level(self) -> str:
         value = self.text(ENV_LOG_LEVEL).lower() or "info"
         if value not in LOG_LEVELS:
-            self.refuse(ENV_LOG_LEVEL, value, f"one of {', '.join(LOG_LEVELS)}")
+            self._refuse(ENV_LOG_LEVEL, value, f"one of {', '.join(LOG_LEVELS)}")
         return value
 
     def ucx(self) -> Mapping[str, str]:

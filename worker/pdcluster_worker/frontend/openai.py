@@ -41,7 +41,7 @@ class Shape(Protocol):
     object_name: str
     chunk_name: str
 
-    def whole(self, text: str, logprobs: Any, finish: str) -> dict[str, Any]:
+    def whole(self, text: str, *, logprobs: Any, finish: str) -> dict[str, Any]:
         """The choice of an unstreamed answer."""
         ...
 
@@ -49,7 +49,7 @@ class Shape(Protocol):
         """A choice sent before any text."""
         ...
 
-    def part(self, text: str, logprobs: Any, finish: str | None) -> dict[str, Any]:
+    def part(self, text: str, *, logprobs: Any, finish: str | None) -> dict[str, Any]:
         """The choice of one event."""
         ...
 
@@ -61,7 +61,7 @@ class ChatShape:
     object_name = "chat.completion"
     chunk_name = "chat.completion.chunk"
 
-    def whole(self, text: str, logprobs: Any, finish: str) -> dict[str, Any]:
+    def whole(self, text: str, *, logprobs: Any, finish: str) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
         return {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
@@ -69,7 +69,7 @@ class ChatShape:
         delta = {"role": "assistant", "content": ""}
         return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def part(self, text: str, logprobs: Any, finish: str | None) -> dict[str, Any]:
+    def part(self, text: str, *, logprobs: Any, finish: str | None) -> dict[str, Any]:
         delta = {"content": text} if text or finish is None else {}
         return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
 
@@ -81,13 +81,13 @@ class CompletionShape:
     object_name = "text_completion"
     chunk_name = "text_completion"
 
-    def whole(self, text: str, logprobs: Any, finish: str) -> dict[str, Any]:
+    def whole(self, text: str, *, logprobs: Any, finish: str) -> dict[str, Any]:
         return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
     def first(self) -> dict[str, Any] | None:
         return None
 
-    def part(self, text: str, logprobs: Any, finish: str | None) -> dict[str, Any]:
+    def part(self, text: str, *, logprobs: Any, finish: str | None) -> dict[str, Any]:
         return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
@@ -124,7 +124,7 @@ class _Answer:
     shape: Shape
     logprobs: LogprobShape | None
 
-    def envelope(self, generation: Generation, name: str, choices: list[Any]) -> dict[str, Any]:
+    def envelope(self, generation: Generation, *, name: str, choices: list[Any]) -> dict[str, Any]:
         return {
             "id": f"{self.shape.id_prefix}{generation.rid}",
             "object": name,
@@ -149,9 +149,11 @@ async def _answer(answer: _Answer, generation: Generation) -> ASGIApp:
         tokens += piece.tokens
     assert generation.finish is not None
     choice = answer.shape.whole(
-        "".join(text), answer.logprobs_of(tuple(tokens)), generation.finish.reason
+        "".join(text),
+        logprobs=answer.logprobs_of(tuple(tokens)),
+        finish=generation.finish.reason,
     )
-    body = answer.envelope(generation, answer.shape.object_name, [choice])
+    body = answer.envelope(generation, name=answer.shape.object_name, choices=[choice])
     body["usage"] = _usage(generation)
     return json_response(body | _handoff(answer, generation))
 
@@ -167,14 +169,15 @@ async def _events(
         while piece.finish is None:
             if piece.text or (piece.tokens and answer.logprobs is not None):
                 logprobs = answer.logprobs_of(piece.tokens)
-                yield _chunk(answer, generation, [answer.shape.part(piece.text, logprobs, None)])
+                part = answer.shape.part(piece.text, logprobs=logprobs, finish=None)
+                yield _chunk(answer, generation, [part])
             piece = await generation.piece()
     except WorkerError as error:
         yield event(error_body(error, Api.OPENAI))
         yield DONE
         return
     logprobs = answer.logprobs_of(piece.tokens)
-    choice = answer.shape.part(piece.text, logprobs, piece.finish.reason)
+    choice = answer.shape.part(piece.text, logprobs=logprobs, finish=piece.finish.reason)
     last = not answer.params.include_usage
     yield _chunk(answer, generation, [choice], **(_handoff(answer, generation) if last else {}))
     if answer.params.include_usage:
@@ -184,7 +187,7 @@ async def _events(
 
 
 def _chunk(answer: _Answer, generation: Generation, choices: list[Any], **extra: Any) -> bytes:
-    body = answer.envelope(generation, answer.shape.chunk_name, choices)
+    body = answer.envelope(generation, name=answer.shape.chunk_name, choices=choices)
     if answer.params.include_usage:
         body["usage"] = None
     return event(body | extra)

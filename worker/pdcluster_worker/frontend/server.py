@@ -61,10 +61,12 @@ async def serve(
         if launch.role is Role.PREFILL:
             rooms_max = launch.limits.rooms_tracked_max
             bootstrap = BootstrapServer(clock, token=settings.token, rooms_max=rooms_max)
-            port = launch.ports.bootstrap
-            await stack.enter_async_context(serving(bootstrap.app(), settings.pod_ip, port))
-        app = create_app(frontend)
-        await stack.enter_async_context(serving(app, settings.pod_ip, launch.ports.http))
+            await stack.enter_async_context(
+                serving(bootstrap.app(), host=settings.pod_ip, port=launch.ports.bootstrap)
+            )
+        await stack.enter_async_context(
+            serving(create_app(frontend), host=settings.pod_ip, port=launch.ports.http)
+        )
         if listening is not None:
             listening.set()
         await stop.wait()
@@ -73,7 +75,7 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, host: str, port: int) -> AsyncIterator[int]:
+async def serving(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[int]:
     """Serve ``app`` while inside; yields the port (of interest when 0 was given)."""
     listener = _listen(host, port)
     quiet_http_noise()
