@@ -2,7 +2,7 @@
 
 Interface: `core.ports.Engine`. Implementations register here by the ``model_type`` of a model
 folder's config.json; the module is imported only when chosen, so importing this package costs no
-torch. `scripted` is the small, honest double that tests and the simulator use.
+torch. `pdcluster_worker.engine.scripted` is the double that tests and simulations use.
 
     shape = describe(folder, spec)            # milliseconds; enough to size the pool
     pool = torch.empty(pages, *geometry_of(shape, page_tokens=...).page_shape, dtype=...)
