@@ -52,7 +52,8 @@ async def _run(settings: Settings, clock: Clock) -> int:
         requests=settings.requests_address,
         outputs=settings.outputs_address,
         status=settings.status_address,
-        live_max=limits.queued_requests_max,
+        # Twice the scheduler's limit: the scheduler refuses first, and tells the other leg.
+        live_max=2 * limits.queued_requests_max,
         sparse=Sparse(clock),
     )
     link.start()

@@ -4,12 +4,14 @@
     prefill -> decode    Welcome | Unwelcome, Refused, AbortAck, Delivered, Rejoin
     both                 Alive (heartbeat, and the rooms that are queued, not dead), Bye
 
-A frame is ``MAGIC + version byte + msgpack(Envelope)``. It names the cluster, carries the shared
-token, its sender's instance and the instance it is meant for: a process restarted behind the same
-address never acts on its predecessor's frames. Whatever does not fit is a `WireError`: the reader
-drops and counts it.
+A frame is ``MAGIC + version byte + tag + msgpack(Envelope)``. The tag is a keyed hash of the rest
+under the cluster's shared token: the token itself never travels, since a client chooses the address
+that decode greets. The envelope names the cluster, its sender's instance and the instance it is
+meant for: a process restarted behind the same address never acts on its predecessor's frames.
+Whatever does not fit is a `WireError`: the reader drops and counts it.
 """
 
+import hashlib
 import hmac
 
 import msgspec
@@ -20,6 +22,7 @@ from pdcluster_worker.core.ports import Region, TransferPeer
 MAGIC = b"PDC"
 VERSION = 1
 HEADER = MAGIC + bytes([VERSION])
+TAG_BYTES = 16
 
 RoomKey = tuple[int, int]  # (room, generation)
 
@@ -156,7 +159,6 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     """Addressing and authentication around every body."""
 
     cluster: str
-    token: str
     sender: str  # instance
     receiver: str  # instance; empty where the sender cannot know it yet
     body: Body
@@ -171,14 +173,14 @@ class FrameCodec:
 
     def __init__(self, *, cluster: str, token: str, instance: str, frame_bytes_max: int) -> None:
         self._cluster = cluster
-        self._token = token
+        self._key = hashlib.blake2b(token.encode(), digest_size=32).digest()
         self._instance = instance
         self._bytes_max = frame_bytes_max
 
     def encode(self, body: Body, *, receiver: str) -> bytes:
         """One frame. Raises WireError when it would exceed the limit."""
-        envelope = Envelope(self._cluster, self._token, self._instance, receiver, body)
-        frame = HEADER + _encoder.encode(envelope)
+        payload = _encoder.encode(Envelope(self._cluster, self._instance, receiver, body))
+        frame = HEADER + self._tag(payload) + payload
         if len(frame) > self._bytes_max:
             raise WireError(f"frame of {len(frame)} bytes exceeds {self._bytes_max}")
         return frame
@@ -191,14 +193,18 @@ class FrameCodec:
             raise WireError("not a pdcluster frame")
         if frame[: len(HEADER)] != HEADER:
             raise WireError(f"protocol version {frame[3:4].hex()} is not {VERSION:02x}")
+        tag, payload = frame[len(HEADER) :][:TAG_BYTES], frame[len(HEADER) + TAG_BYTES :]
+        if not hmac.compare_digest(tag, self._tag(payload)):
+            raise WireError("frame with a wrong token")
         try:
-            envelope = _decoder.decode(memoryview(frame)[len(HEADER) :])
+            envelope = _decoder.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise WireError(f"malformed frame: {error}") from None
         if envelope.cluster != self._cluster:
             raise WireError("frame of another cluster")
-        if not hmac.compare_digest(envelope.token.encode(), self._token.encode()):
-            raise WireError("frame with a wrong token")
         if envelope.receiver and envelope.receiver != self._instance:
             raise WireError("frame for another instance")
         return envelope.sender, envelope.body
+
+    def _tag(self, payload: bytes) -> bytes:
+        return hashlib.blake2b(payload, key=self._key, digest_size=TAG_BYTES).digest()
