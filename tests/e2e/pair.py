@@ -111,7 +111,7 @@ async def _side(
         if role is Role.PREFILL:
             bootstrap = BootstrapServer(clock, token="", rooms_max=64)
             await stack.enter_async_context(
-                serving(bootstrap.app(), address, PORT_BOOTSTRAP)
+                serving(bootstrap.app(), host=address, port=PORT_BOOTSTRAP)
             )
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(SCRIPT), env=settings.child_environment({}), start_new_session=True
