@@ -6,7 +6,6 @@ from typing import Any
 from pdcluster_operator.local.kubelet import KubeletOptions
 from pdcluster_operator.settings import Settings, load_settings
 from pdcluster_operator.spec import PDCluster, read_cluster
-
 from tests.wiring.kubelet_rig import NETWORK, REPOSITORY
 
 QUICK = KubeletOptions(backoff_base_s=0.1, backoff_max_s=0.5, eager_period_s=0.05)

@@ -3,13 +3,12 @@
 Reads the same environment (PDCLUSTER_LAUNCH, PDCLUSTER_POD_IP), answers in the same shapes, and
 keeps what it was asked, so that a test can say what a router really sent to whom:
 `GET /scripted/requests`. `POST /scripted/behaviour {"health": 503, "chat": 503, "delay_s": 0.1}`
-changes its answers. Also `python -m`-less: `scripted_worker.py`.
+changes its answers.
 """
 
 import asyncio
 import json
 import os
-import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -40,7 +39,11 @@ class ScriptedWorker:
     def __init__(self, launch: LaunchSpec) -> None:
         self.launch = launch
         self.requests: list[dict[str, Any]] = []
-        self.behaviour: dict[str, Any] = {"health": 200, "chat": 200, "delay_s": 0.0}
+        self.behaviour: dict[str, Any] = {
+            "health": 200,
+            "chat": int(os.environ.get("SCRIPTED_CHAT", "200")),
+            "delay_s": 0.0,
+        }
 
     def app(self) -> Starlette:
         return Starlette(
@@ -164,12 +167,13 @@ def main() -> None:
     launch = decode(LaunchSpec, json.loads(os.environ[ENV_LAUNCH]))
     app = ScriptedWorker(launch).app()
     config = uvicorn.Config(
-        app, host=os.environ[ENV_POD_IP], port=launch.ports.http, log_level="warning"
+        app,
+        host=os.environ[ENV_POD_IP],
+        port=launch.ports.http,
+        log_level="warning",
+        timeout_graceful_shutdown=5,
     )
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-    asyncio.run(server.serve())
+    uvicorn.Server(config).run()
 
 
 if __name__ == "__main__":

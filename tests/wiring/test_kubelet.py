@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 from pdcluster_operator.local.kubelet import reaper
-
 from tests.wiring.kubelet_rig import (
     PYTHON,
     REPOSITORY,
@@ -72,7 +72,7 @@ async def test_a_failing_container_restarts_with_growing_pauses(tmp_path: Path) 
         ended = status.get("lastState", status["state"])["terminated"]
         assert (ended["exitCode"], ended["reason"]) == (3, "Error")
     starts = [float(line) for line in log_text(tmp_path, "crash", "main").split()]
-    pauses = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    pauses = [b - a for a, b in pairwise(starts)]
     assert pauses[2] > pauses[0]
     assert pauses[2] >= 0.2
 
@@ -176,7 +176,10 @@ KUBELET_SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 from tests.wiring.kubelet_rig import local_kubelet, pod, python, until, log_text
-CODE = "import os, signal\\nif not os.fork(): os.setsid()\\nprint(os.getpid(), flush=True)\\nwhile True: signal.pause()"
+CODE = (
+    "import os, signal\\nif not os.fork(): os.setsid()\\n"
+    "print(os.getpid(), flush=True)\\nwhile True: signal.pause()"
+)
 async def main():
     logs = Path(sys.argv[1])
     async with local_kubelet(logs) as (source, kubelet):
@@ -204,7 +207,7 @@ async def test_nothing_survives_a_killed_kubelet(tmp_path: Path) -> None:
     process.wait()
     await until(lambda: not any(alive(int(pid)) for pid in pids), 5.0)
     await until(lambda: not Path(scratch).exists(), 5.0)
-    assert reaper.kill_marked("nobody/") == 0
+    assert reaper.kill_all("nobody/") == 0
 
 
 def alive(pid: int) -> bool:

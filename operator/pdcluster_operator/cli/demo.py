@@ -40,7 +40,7 @@ async def _demo(session: Session, console: Console, text: str, max_tokens: int) 
         stop_on_signals(session, view)
         with view:
             await _until_serving(session, view)
-        console.print(f"serving after {clock.now() - begun:.1f} s\n", style="dim")
+        console.print(f"serving after {clock.now() - begun:.1f} s\n", style="dim", highlight=False)
         console.print(f"> {text}", style="bold", markup=False)
         snapshot = session.snapshot()
         question = Question(text=text, model=snapshot["model"], max_tokens=max_tokens)

@@ -23,24 +23,29 @@ def follow(
     *,
     polls: int = _FOLLOW_FOR_EVER,
 ) -> None:
-    """Hand over the last lines, then every new one; `polls` bounds it for tests."""
-    for text in tail(path, lines).splitlines():
-        write(text)
+    """Hand over the last lines, then every new one; `polls` bounds it for tests.
+
+    One open file is read from the first to the last of its lines, and only then the one that took
+    its name: nothing is lost to a rotation in between.
+    """
     file = path.open("rb")
     try:
-        file.seek(0, 2)
-        rest = b""
+        *complete, rest = file.read().split(b"\n")
+        for line in complete[-lines:]:
+            write(line.decode(errors="replace"))
         while polls != 0:
             polls -= 1
             data = file.read()
             *complete, rest = (rest + data).split(b"\n")
             for line in complete:
                 write(line.decode(errors="replace"))
-            if not data:
+            if data:
+                continue
+            if path.exists() and path.stat().st_ino != _inode(file.fileno()):
+                file.close()
+                file = path.open("rb")
+            else:
                 pause(_POLL_S)
-                if path.exists() and path.stat().st_ino != _inode(file.fileno()):
-                    file.close()
-                    file = path.open("rb")
     finally:
         file.close()
 

@@ -9,6 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pdcluster_api.names import ROLE_ROUTER
+
 _COLOURS: Final = {
     "serving": "green",
     "starting": "yellow",
@@ -139,15 +141,23 @@ def last_log_line(logs: Path, pod: str, container: str = "worker") -> str:
 
 
 def _pods_table(snapshot: Snapshot) -> Table:
+    rows = [_row(pod, Path(snapshot["logs"])) for pod in snapshot["pods"]]
     table = Table(box=None, pad_edge=False)
-    for title in ("pod", "address", "state", "restarts", ""):
-        table.add_column(title, overflow="ellipsis", no_wrap=True)
-    for pod in snapshot["pods"]:
-        state = "ready" if pod["ready"] else pod["phase"].lower()
-        colour = "green" if pod["ready"] else "yellow"
-        message = "" if pod["ready"] else pod["message"]
-        if not pod["ready"] and pod["role"] != "router":
-            message = last_log_line(Path(snapshot["logs"]), pod["name"]) or message
-        row = (pod["name"], pod["ip"], Text(state, colour), str(pod["restarts"]), Text(message))
+    for index, title in enumerate(("pod", "address", "state", "restarts")):
+        # Only the message may be cut: a name that is not whole cannot be typed.
+        width = max([len(title), *(len(row[index]) for row in rows)])
+        table.add_column(title, no_wrap=True, min_width=width)
+    table.add_column("", no_wrap=True, overflow="ellipsis")
+    for row in rows:
         table.add_row(*row)
     return table
+
+
+def _row(pod: Mapping[str, Any], logs: Path) -> tuple[str, str, Text, str, Text]:
+    state = "ready" if pod["ready"] else pod["phase"].lower()
+    message = "" if pod["ready"] else pod["message"]
+    if not pod["ready"] and pod["role"] != ROLE_ROUTER:
+        message = last_log_line(logs, pod["name"]) or message
+    colour = "green" if pod["ready"] else "yellow"
+    restarts = str(pod["restarts"])
+    return pod["name"], pod["ip"], Text(state, colour), restarts, Text(message)

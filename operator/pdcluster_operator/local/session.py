@@ -32,6 +32,7 @@ from pdcluster_operator.spec import PDCluster
 _PASS_S: Final = 0.25  # between passes when nothing is reported
 _LOADS_S: Final = 1.0
 _ROUTER_LEAD_S: Final = 0.5  # router told to end -> workers told to end
+_CONTROL_END_S: Final = 3.0
 _WORKERS: Final = (Role.PREFILL.value, Role.DECODE.value)
 
 
@@ -64,6 +65,8 @@ class Session:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._control.should_exit = True
+        await asyncio.wait(self._tasks[-1:], timeout=_CONTROL_END_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -85,14 +88,14 @@ class Session:
         self._registrars = RegistrarClient(client, token, self._clock)
         self._loads = Loads(client, self._clock)
         socket = self._kubelet.scratch / "control.sock"
-        control = control_server(socket, self.snapshot, self._stop_from_outside)
+        self._control = control_server(socket, self.snapshot, self._stop_from_outside)
         self._tasks = [
             asyncio.create_task(self._drive()),
             asyncio.create_task(self._watch_loads()),
             asyncio.create_task(self._kubelet.died()),
-            asyncio.create_task(control.serve()),
+            asyncio.create_task(self._control.serve()),
         ]
-        while not control.started and not self._tasks[-1].done():
+        while not self._control.started and not self._tasks[-1].done():
             await self._clock.sleep(0.01)
         self.rundir.publish(socket)
 

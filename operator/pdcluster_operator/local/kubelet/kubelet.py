@@ -51,6 +51,7 @@ class Kubelet:
         self._wake = asyncio.Event()
         self._runners: dict[str, PodRunner] = {}
         self._refused: set[str] = set()
+        self._sessions: set[int] = set()
         self._pod_number = 0
         self._epoch = clock.wall() - timedelta(seconds=clock.now())
         self._node = Node(
@@ -63,6 +64,7 @@ class Kubelet:
             prober=Prober(),
             secret=source.secret,
             wake=self._wake.set,
+            leash=self,
             stamp=lambda seconds: rfc3339(self._epoch + timedelta(seconds=seconds)),
         )
 
@@ -85,7 +87,7 @@ class Kubelet:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        reaper.kill_marked(f"{self._node.kubelet_id}/")
+        reaper.kill_all(f"{self._node.kubelet_id}/", self._sessions)
         for runner in self._runners.values():
             await runner.abandon()
         await self._node.prober.close()
@@ -96,9 +98,27 @@ class Kubelet:
             await asyncio.wait_for(self._reaper.wait(), _REAPER_END_S)
         shutil.rmtree(self._node.scratch, ignore_errors=True)
 
+    def began(self, session: int) -> None:
+        """Put a session on the reaper's leash."""
+        self._sessions.add(session)
+        self._tell_reaper(f"+{session}\n")
+
+    def ended(self, session: int) -> None:
+        """Let a session that is over go: its number may come again."""
+        self._sessions.discard(session)
+        self._tell_reaper(f"-{session}\n")
+
+    def _tell_reaper(self, line: str) -> None:
+        if self._reaper.stdin is not None:
+            self._reaper.stdin.write(line.encode())
+
     async def died(self) -> None:
         """Return never, or raise what ended the kubelet's loop: then its owner must end too."""
         await asyncio.gather(*self._tasks)
+
+    def sessions(self, uid: str) -> dict[str, int]:
+        """Return the session of each running container of a pod."""
+        return self._runners[uid].sessions if uid in self._runners else {}
 
     async def _watch(self) -> None:
         while True:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from pdcluster_operator.local.kubelet.reaper import MARK, kill_marked
+from pdcluster_operator.local.kubelet.reaper import MARK, kill_all
 
 _PR_SET_PDEATHSIG: Final = 1
 _CHUNK_BYTES: Final = 1 << 16
@@ -35,15 +35,29 @@ class Command:
     cwd: str | None = None
 
 
+class Leash(Protocol):
+    """Is told of every session that begins and ends, so that none outlives the kubelet."""
+
+    def began(self, session: int) -> None: ...
+
+    def ended(self, session: int) -> None: ...
+
+
 class Running:
     """A started process and everything it starts."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, mark: str, sink: Callable[[bytes], None]
+        self,
+        process: asyncio.subprocess.Process,
+        command: Command,
+        sink: Callable[[bytes], None],
+        leash: Leash,
     ) -> None:
         self._process = process
-        self._mark = mark
+        self._mark = command.mark
         self._sink = sink
+        self._leash = leash
+        leash.began(process.pid)
         self._copier = asyncio.create_task(self._copy_output())
 
     @property
@@ -53,7 +67,7 @@ class Running:
     def send(self, number: int) -> None:
         """TERM goes to the first process, which owns its children; KILL goes to all."""
         if number == signal.SIGKILL:
-            kill_marked(self._mark)
+            kill_all(self._mark, (self.pid,))
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
@@ -62,9 +76,10 @@ class Running:
         code = await self._process.wait()
         # Like a container runtime: when the first process ends, so does the rest.
         for _ in range(100):
-            if kill_marked(self._mark) == 0:
+            if kill_all(self._mark, (self.pid,)) == 0:
                 break
             await asyncio.sleep(0.01)
+        self._leash.ended(self.pid)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._copier, _PIPE_CLOSE_S)
         return code if code >= 0 else 128 - code
@@ -75,7 +90,7 @@ class Running:
             self._sink(data)
 
 
-async def start(command: Command, sink: Callable[[bytes], None]) -> Running:
+async def start(command: Command, sink: Callable[[bytes], None], leash: Leash) -> Running:
     """Start it in a session of its own; its output goes to `sink`. Raises OSError."""
     parent = os.getpid()
 
@@ -95,10 +110,12 @@ async def start(command: Command, sink: Callable[[bytes], None]) -> Running:
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
-    return Running(process, command.mark, sink)
+    return Running(process, command, sink, leash)
 
 
-async def run_once(command: Command, timeout_s: float, output_bytes_max: int) -> tuple[bool, str]:
+async def run_once(
+    command: Command, leash: Leash, *, timeout_s: float, output_bytes_max: int
+) -> tuple[bool, str]:
     """Run a probe or hook to its end; returns whether it exited 0 in time, and its last output."""
     output = bytearray()
 
@@ -107,7 +124,7 @@ async def run_once(command: Command, timeout_s: float, output_bytes_max: int) ->
         del output[:-output_bytes_max]
 
     try:
-        running = await start(command, keep)
+        running = await start(command, keep, leash)
     except OSError as error:
         return False, str(error)
     try:

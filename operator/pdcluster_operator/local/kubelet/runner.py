@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pdcluster_operator.clock import Clock
 from pdcluster_operator.local.kubelet.actions import Action, Ask, PreStop, Signal, Start
@@ -18,9 +18,11 @@ from pdcluster_operator.local.kubelet.machine import PodMachine
 from pdcluster_operator.local.kubelet.options import KubeletOptions
 from pdcluster_operator.local.kubelet.pod import PodSpec
 from pdcluster_operator.local.kubelet.prober import Prober
-from pdcluster_operator.local.kubelet.process import Command, Running, run_once, start
+from pdcluster_operator.local.kubelet.process import Command, Leash, Running, run_once, start
 from pdcluster_operator.local.kubelet.status import Stamp, pod_status
 from pdcluster_operator.local.kubelet.volumes import PodVolumes, SecretReader
+
+_ABANDON_S: Final = 3.0  # the dead are collected at once; only a probe may still be out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class Node:
     secret: SecretReader
     wake: Callable[[], None]
     stamp: Stamp
+    leash: Leash
 
 
 class PodRunner:
@@ -71,6 +74,11 @@ class PodRunner:
         """The machine is done and no task of ours is left."""
         return self.machine.finished and not self._running
 
+    @property
+    def sessions(self) -> dict[str, int]:
+        """The session of each running container; its id is the first process's."""
+        return {name: running.pid for name, running in self._running.items()}
+
     def delete(self, grace_s: float | None) -> None:
         """Begin the pod's end, or hurry it."""
         if not self.machine.deleting or grace_s is not None:
@@ -94,9 +102,11 @@ class PodRunner:
 
     async def abandon(self) -> None:
         """The kubelet leaves and has killed everything: collect the remains."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_ABANDON_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         self.close()
 
     def _carry_out(self, action: Action) -> None:
@@ -123,7 +133,7 @@ class PodRunner:
         command = Command(base.argv, base.env, f"{base.mark}/{action.run}", base.cwd)
         log = self._log(name)
         try:
-            running = await start(command, log.write)
+            running = await start(command, log.write, self._node.leash)
         except OSError as error:
             message = f"{base.argv[0]}: {error.strerror or error}"
             log.write(f"cannot start: {message}\n".encode())
@@ -162,7 +172,10 @@ class PodRunner:
     async def _run(self, name: str, argv: tuple[str, ...], timeout_s: float) -> tuple[bool, str]:
         base = self._base[name]
         command = Command(argv, base.env, f"{base.mark}/exec", base.cwd)
-        return await run_once(command, timeout_s, self._node.options.exec_output_bytes_max)
+        output_bytes_max = self._node.options.exec_output_bytes_max
+        return await run_once(
+            command, self._node.leash, timeout_s=timeout_s, output_bytes_max=output_bytes_max
+        )
 
     def _log(self, name: str) -> RotatingLog:
         if name not in self._logs:

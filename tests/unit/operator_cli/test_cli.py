@@ -1,0 +1,155 @@
+"""The command line, as far as it needs no running cluster."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pdcluster_operator import cli
+from pdcluster_operator.cli.ask import Answer, answer_table
+from pdcluster_operator.cli.tail import follow, tail
+from pdcluster_operator.cli.view import LineView, last_log_line, render_snapshot
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:
+    monkeypatch.setattr("sys.argv", ["pdcluster", *args])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return int(caught.value.code or 0)
+
+
+def test_a_bad_manifest_says_everything_and_exits_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("kind: PDCluster\nmetadata: {name: c}\nspec: {prefill: {replicas: -1}}\n")
+    assert run(monkeypatch, "up", str(bad)) == 2
+    said = capsys.readouterr().err
+    assert "spec.prefill.replicas: -1 is not allowed: must be >= 0" in said
+    assert "spec.model: missing" in said
+    assert "apiVersion" in said
+    assert run(monkeypatch, "up", str(tmp_path / "absent.yaml")) == 2
+
+
+def test_nothing_running_is_said_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PDCLUSTER_STATE_DIR", str(tmp_path))
+    for command in (["status"], ["down"], ["logs"], ["generate", "x"], ["status", "c"]):
+        assert run(monkeypatch, *command) == 1
+        assert "NotRunning" in capsys.readouterr().err
+
+
+def test_render_prints_the_pods(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(REPOSITORY / "examples/tiny.yaml")
+    assert run(monkeypatch, "render", path, "-o", "json") == 0
+    names = [pod["metadata"]["name"] for pod in json.loads(capsys.readouterr().out)]
+    assert names == [
+        "tiny-prefill-0",
+        "tiny-prefill-1",
+        "tiny-decode-0",
+        "tiny-decode-1",
+        "tiny-router-0",
+    ]
+
+
+def test_version_names_the_parts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "version", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["smg"] == "1.13.0"
+
+
+def snapshot(**changes: Any) -> dict[str, Any]:
+    pod = {
+        "name": "c-decode-0",
+        "role": "decode",
+        "ip": "127.0.0.9",
+        "phase": "Running",
+        "ready": True,
+        "restarts": 0,
+        "message": "",
+    }
+    return {
+        "name": "c",
+        "model": "m",
+        "phase": "serving",
+        "reason": "",
+        "endpoint": "http://127.0.0.8:8080",
+        "pods": [pod],
+        "load": {
+            "stages": {"decode": {"running": 2, "waiting": 0}},
+            "requestsPerSecond": 1.5,
+            "handoffGBps": 2.25,
+            "handoffBytes": 3_000_000,
+        },
+        "logs": "/nowhere",
+        **changes,
+    }
+
+
+def test_the_view_shows_pods_queues_and_rates() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(render_snapshot(snapshot()))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for part in ("c-decode-0", "running 2", "1.5 requests/s", "2.25 GB/s", "8080/v1"):
+        assert part in text
+
+
+def test_lines_say_changes_only() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with LineView(console) as view:
+        view.show(snapshot())
+        view.show(snapshot())
+        view.show(snapshot(phase="degraded"))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == [
+        "c-decode-0 Running, ready",
+        "c is serving at http://127.0.0.8:8080/v1",
+        "c is degraded",
+    ]
+
+
+def test_the_table_of_an_answer() -> None:
+    handoff = {
+        "pages": 3,
+        "bytes": 2_000_000,
+        "chunks": 1,
+        "descriptors": 2,
+        "seconds": 0.001,
+        "total_seconds": 0.004,
+    }
+    usage = {"prompt_tokens": 7, "completion_tokens": 5}
+    answer = Answer(first_token_s=0.1, last_token_s=0.3, usage=usage, handoff=handoff)
+    console = Console(file=io.StringIO(), width=100)
+    console.print(answer_table(answer))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for part in ("100.00 ms", "50.00 ms", "2,000,000", "2.00 GB/s", "2 in 1 chunk(s)"):
+        assert part in text
+
+
+def test_logs_are_tailed_and_followed_over_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "worker.log"
+    path.write_text("a\nb\nloading 10%\rloading 50%")
+    assert tail(path, 0).startswith("a\nb\n")
+    assert last_log_line(tmp_path.parent, tmp_path.name) == "loading 50%"
+    path.write_text("one\n")
+    seen: list[str] = []
+
+    def write(line: str) -> None:
+        seen.append(line)
+        if line == "one":
+            path.rename(tmp_path / "worker.log.1")
+            path.write_text("two\n")
+
+    follow(path, 1, write, polls=4)
+    assert seen == ["one", "two"]
