@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -30,6 +31,20 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+async def within(seconds: float, work: Awaitable[object]) -> bool:
+    """Await `work` for at most `seconds`; returns whether it finished.
+
+    Not `asyncio.wait_for`: in Python 3.11 that can swallow a cancellation that arrives just when
+    the work finishes, and a loop built on it then never ends.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        return False
+    return True
 
 
 def pause(seconds: float) -> None:

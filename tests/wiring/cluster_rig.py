@@ -1,5 +1,6 @@
 """A whole local cluster of scripted workers behind the real router."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def scripted_document(
         "spec": {
             "model": {"source": "tiny://llama?seed=0", "servedName": "scripted"},
             "prefill": {"replicas": prefill, "podTemplate": template},
-            "decode": {"replicas": decode, "podTemplate": template},
+            "decode": {"replicas": decode, "podTemplate": deepcopy(template)},
             **spec,
         },
     }

@@ -20,7 +20,7 @@ class RegistrarClient:
         self._client = client
         self._headers = {"authorization": f"Bearer {token}"}
         self._clock = clock
-        self._told: dict[str, tuple[Desired, float]] = {}
+        self._told: dict[str, tuple[Desired, int, float]] = {}
         self.status: dict[str, dict[str, Any]] = {}  # router pod's name -> its registrar's status
 
     async def refresh(self, routers: list[PodRecord], desired: Desired) -> None:
@@ -31,9 +31,13 @@ class RegistrarClient:
             if not pod.status.get("podIP") or not _registrar_started(pod):
                 continue
             base = f"http://{pod.status['podIP']}:{PORT_REGISTRAR}"
-            told, at = self._told.get(pod.uid, (None, 0.0))
-            now = self._clock.now()
-            stale = told != desired or now - at >= _REPEAT_S
+            now, restarts = self._clock.now(), _restarts(pod)
+            told, told_restarts, at = self._told.get(pod.uid, (None, -1, 0.0))
+            new = (told, told_restarts) != (desired, restarts)
+            stale = new or now - at >= _REPEAT_S
+            if new:
+                # What it said last was about another list, or about a router that is gone.
+                self.status[pod.name] = {"converged": False, "ready": False, "reason": "asking"}
             try:
                 answer = await (self._put(base, desired) if stale else self._get(base))
             except (httpx.HTTPError, ValueError) as error:
@@ -42,7 +46,7 @@ class RegistrarClient:
                 self.status[pod.name] = {"converged": False, "ready": False, "reason": message}
                 continue
             if stale:
-                self._told[pod.uid] = (desired, now)
+                self._told[pod.uid] = (desired, restarts, now)
             self.status[pod.name] = answer
 
     async def _put(self, base: str, desired: Desired) -> dict[str, Any]:
@@ -67,3 +71,7 @@ def _content(answer: httpx.Response) -> dict[str, Any]:
 def _registrar_started(pod: PodRecord) -> bool:
     statuses = pod.status.get("containerStatuses", ())
     return any(item["name"] == "registrar" and item["started"] for item in statuses)
+
+
+def _restarts(pod: PodRecord) -> int:
+    return sum(item["restartCount"] for item in pod.status.get("containerStatuses", ()))

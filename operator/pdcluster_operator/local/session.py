@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import httpx
 
 from pdcluster_api.names import PORT_ROUTER, ROLE_ROUTER, Role
-from pdcluster_operator.clock import Clock, SystemClock
+from pdcluster_operator.clock import Clock, SystemClock, within
 from pdcluster_operator.local.control import control_server
 from pdcluster_operator.local.kubelet import Kubelet, KubeletOptions, MemorySource, Places
 from pdcluster_operator.local.loads import Loads
@@ -172,8 +172,7 @@ class Session:
     async def _drive(self) -> None:
         while True:
             await self._pass()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._source.reported(), _PASS_S)
+            await within(_PASS_S, self._source.reported())
 
     async def _watch_loads(self) -> None:
         while True:

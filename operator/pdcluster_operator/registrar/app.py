@@ -39,6 +39,7 @@ def registrar_app(loop: RegistrarLoop, token: str) -> Starlette:
             return JSONResponse({"problems": problems}, status_code=400)
         except ValueError as error:
             return JSONResponse({"problems": [f"not JSON: {error}"]}, status_code=400)
+        await loop.fresh()
         return JSONResponse(loop.status())
 
     async def get_desired(_: Request) -> Response:

@@ -1,12 +1,11 @@
 """The level-triggered loop: ask the router, decide, call, again."""
 
 import asyncio
-import contextlib
 import logging
 from pathlib import Path
 from typing import Any, Final
 
-from pdcluster_operator.clock import Clock
+from pdcluster_operator.clock import Clock, within
 from pdcluster_operator.errors import RouterError
 from pdcluster_operator.registrar.core import Add, Call, Prove, Registration, Remove
 from pdcluster_operator.registrar.desired import Desired, load, save, write_desired
@@ -26,6 +25,9 @@ class RegistrarLoop:
         self._state_file = state_file
         self._clock = clock
         self._changed = asyncio.Event()
+        self._begun = 0  # passes
+        self._done = 0
+        self._passed = asyncio.Condition()
         self._proof: asyncio.Task[None] | None = None
 
     def put(self, desired: Desired) -> None:
@@ -34,6 +36,13 @@ class RegistrarLoop:
             save(self._state_file, desired)
             self.registration.desired = desired
             self._changed.set()
+
+    async def fresh(self) -> None:
+        """Return when a pass that began after this call is over: `status` is the present then."""
+        wanted = self._begun + 1
+        self._changed.set()
+        async with self._passed:
+            await self._passed.wait_for(lambda: self._done >= wanted)
 
     def status(self) -> dict[str, Any]:
         """Return what `GET /status` shows."""
@@ -56,18 +65,20 @@ class RegistrarLoop:
             self._changed.clear()
             await self.one_pass()
             wait = CALM_S if self.registration.converged else BUSY_S
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), wait)
+            await within(wait, self._changed.wait())
 
     async def one_pass(self) -> None:
         """Observe, decide, act once."""
+        self._begun += 1
         try:
             listed = await self._router.workers()
         except RouterError as error:
             _LOG.info("router: %s", error)
-            self.registration.observe(None, self._clock.now())
-            return
+            listed = None
         self.registration.observe(listed, self._clock.now())
+        async with self._passed:
+            self._done = self._begun
+            self._passed.notify_all()
         calls = self.registration.calls(self._clock.now())
         await asyncio.gather(*(self._call(call) for call in calls))
 

@@ -67,11 +67,15 @@ def _arguments(cluster: PDCluster) -> list[str]:
         "health-failure-threshold": 2,
         "health-success-threshold": 1,
         "worker-startup-check-interval": 1,
-        # One dead worker of a pool must not keep its breaker open long after its restart.
-        "cb-timeout-duration-secs": 5,
         "shutdown-grace-period-secs": max(_drain_seconds(cluster), 1),
     }
-    flags = ["--disable-tokenizer-autoload"]  # the workers tokenize; it would ask a model hub
+    flags = [
+        "--disable-tokenizer-autoload",  # the workers tokenize; it would ask a model hub
+        # A worker's 503 means "not now" (draining, full) and is retried elsewhere. The breaker
+        # counts every retry, opens after two such requests, also for the innocent leg, and stays
+        # open for a minute. The health checks above do its work.
+        "--disable-circuit-breaker",
+    ]
     return [word for key, value in options.items() for word in (f"--{key}", str(value))] + flags
 
 

@@ -1,7 +1,6 @@
 """The acting half of the local kubelet: carries out what the pods' machines decide."""
 
 import asyncio
-import contextlib
 import logging
 import shutil
 import sys
@@ -13,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, Self
 
-from pdcluster_operator.clock import Clock, rfc3339
+from pdcluster_operator.clock import Clock, rfc3339, within
 from pdcluster_operator.errors import LocalRunError
 from pdcluster_operator.local.kubelet import reaper
 from pdcluster_operator.local.kubelet.addresses import AddressPool
@@ -94,8 +93,7 @@ class Kubelet:
         self._addresses.close()
         if self._reaper.stdin is not None:
             self._reaper.stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._reaper.wait(), _REAPER_END_S)
+        await within(_REAPER_END_S, self._reaper.wait())
         shutil.rmtree(self._node.scratch, ignore_errors=True)
 
     def began(self, session: int) -> None:
@@ -132,8 +130,7 @@ class Kubelet:
             now = self._clock.now()
             due = [runner.machine.next_due() for runner in self._runners.values()]
             wait = min([_IDLE_S, *(moment - now for moment in due)])
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(wait, 0.001))
+            await within(max(wait, 0.001), self._wake.wait())
 
     def _sync(self) -> None:
         """Bring what runs in line with the source. Never blocks."""

@@ -35,7 +35,8 @@ class Prober:
     ) -> tuple[bool, str]:
         url = f"http://{address}:{port}{path}"
         try:
-            answer = await asyncio.wait_for(self._http.get(url, timeout=timeout_s), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                answer = await self._http.get(url, timeout=timeout_s)
         except TimeoutError:
             return False, f"{path}: no answer within {timeout_s:g} s"
         except httpx.HTTPError as error:
@@ -60,8 +61,8 @@ class Prober:
 
     async def _ask_tcp(self, port: int, address: str, timeout_s: float) -> tuple[bool, str]:
         try:
-            opening = asyncio.open_connection(address, port)
-            _, writer = await asyncio.wait_for(opening, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                _, writer = await asyncio.open_connection(address, port)
         except (OSError, TimeoutError) as error:
             return False, f"port {port}: {error or 'no answer'}"
         writer.close()

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from pdcluster_operator.clock import within
 from pdcluster_operator.local.kubelet.reaper import MARK, kill_all
 
 _PR_SET_PDEATHSIG: Final = 1
 _CHUNK_BYTES: Final = 1 << 16
 _PIPE_CLOSE_S: Final = 2.0  # after the last process is dead the pipe closes at once
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_PRCTL: Final = ctypes.CDLL(None).prctl  # found now: a forked child should look nothing up
 # Programs of this very installation, whatever PATH says.
 _OWN_PROGRAMS: Final = {
     "python": sys.executable,
@@ -68,8 +69,10 @@ class Running:
         """TERM goes to the first process, which owns its children; KILL goes to all."""
         if number == signal.SIGKILL:
             kill_all(self._mark, (self.pid,))
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        # Not Popen.send_signal: it polls, and so may take the exit status from under asyncio.
+        elif self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def wait(self) -> int:
         """Return the exit code (128 + signal when killed) once *no* process of the run is left."""
@@ -80,8 +83,7 @@ class Running:
                 break
             await asyncio.sleep(0.01)
         self._leash.ended(self.pid)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._copier, _PIPE_CLOSE_S)
+        await within(_PIPE_CLOSE_S, self._copier)
         return code if code >= 0 else 128 - code
 
     async def _copy_output(self) -> None:
@@ -95,7 +97,7 @@ async def start(command: Command, sink: Callable[[bytes], None], leash: Leash) -
     parent = os.getpid()
 
     def die_with_parent() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before we asked
             os._exit(1)
 
@@ -127,10 +129,10 @@ async def run_once(
         running = await start(command, keep, leash)
     except OSError as error:
         return False, str(error)
-    try:
-        code = await asyncio.wait_for(running.wait(), timeout_s)
-    except TimeoutError:
+    ending = asyncio.create_task(running.wait())
+    if not await within(timeout_s, asyncio.shield(ending)):
         running.send(signal.SIGKILL)
-        await running.wait()
+        await ending
         return False, f"no end within {timeout_s:g} s"
+    code = await ending
     return code == 0, output.decode(errors="replace").strip() or f"exit code {code}"
