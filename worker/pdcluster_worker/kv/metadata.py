@@ -6,6 +6,7 @@ the handshake: a difference would overwrite neighbours (E4c). A row has exactly 
 
 import hashlib
 import math
+import struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +16,15 @@ from pdcluster_worker.core.ports import RowContent
 TOP_MAX = 128  # top logprobs per token; more is a 400 at intake (E76)
 _ALIGN = 64
 
-_FIELDS = np.dtype(
-    [
-        ("room", "<u8"),  # 0 means not written
-        ("generation", "<u8"),
-        ("token", "<i4"),
-        ("prompt_tokens", "<i4"),
-        ("cached_tokens", "<i4"),
-        ("logprob", "<f4"),  # NaN: not asked for
-        ("top_count", "<i4"),
-        ("spare", "<i4"),
-        ("top_tokens", "<i4", (TOP_MAX,)),
-        ("top_logprobs", "<f4", (TOP_MAX,)),
-    ]
-)
-ROW_BYTES = -(-_FIELDS.itemsize // _ALIGN) * _ALIGN
-SCHEMA = hashlib.blake2b(f"{_FIELDS.descr}/{ROW_BYTES}".encode(), digest_size=8).hexdigest()
+_HEAD = struct.Struct("<QQiiifi4x")
+_HEAD_NAMES = "room generation token prompt_tokens cached_tokens logprob top_count"
+_BELIEF = struct.Struct("<QQ")  # room and generation: what makes a row believable
+_TOKENS_AT = _HEAD.size
+_LOGPROBS_AT = _TOKENS_AT + 4 * TOP_MAX
+ROW_BYTES = -(-(_LOGPROBS_AT + 4 * TOP_MAX) // _ALIGN) * _ALIGN
+SCHEMA = hashlib.blake2b(
+    f"{_HEAD.format} {_HEAD_NAMES} {TOP_MAX}i {TOP_MAX}f {ROW_BYTES}".encode(), digest_size=8
+).hexdigest()
 
 
 class Rows:
@@ -39,44 +33,52 @@ class Rows:
     def __init__(self, array: NDArray[np.uint8]) -> None:
         if array.shape[1] != ROW_BYTES:
             raise ValueError(f"rows of {array.shape[1]} bytes, expected {ROW_BYTES}")
-        self._records = array[:, : _FIELDS.itemsize].view(_FIELDS)[:, 0]
+        self._memory = memoryview(array.data).cast("B")
 
     def write(self, row: int, content: RowContent) -> None:
         """Fill a row."""
-        if len(content.top) > TOP_MAX:
-            raise ValueError(f"{len(content.top)} top logprobs, at most {TOP_MAX}")
-        record = self._records[row]
-        record["generation"] = content.generation
-        record["token"] = content.token
-        record["prompt_tokens"] = content.prompt_tokens
-        record["cached_tokens"] = content.cached_tokens
-        record["logprob"] = math.nan if content.logprob is None else content.logprob
-        record["top_count"] = len(content.top)
-        if content.top:
+        count = len(content.top)
+        if count > TOP_MAX:
+            raise ValueError(f"{count} top logprobs, at most {TOP_MAX}")
+        start = row * ROW_BYTES
+        if count:
             tokens, logprobs = zip(*content.top, strict=True)
-            record["top_tokens"][: len(tokens)] = tokens
-            record["top_logprobs"][: len(tokens)] = logprobs
-        record["room"] = content.room
+            struct.pack_into(f"<{count}i", self._memory, start + _TOKENS_AT, *tokens)
+            struct.pack_into(f"<{count}f", self._memory, start + _LOGPROBS_AT, *logprobs)
+        _HEAD.pack_into(
+            self._memory,
+            start,
+            content.room,
+            content.generation,
+            content.token,
+            content.prompt_tokens,
+            content.cached_tokens,
+            math.nan if content.logprob is None else content.logprob,
+            count,
+        )
 
     def read(self, row: int) -> RowContent:
         """What the row says; whether it may be believed is decided by room and generation."""
-        record = self._records[row]
-        logprob = float(record["logprob"])
-        count = max(0, min(int(record["top_count"]), TOP_MAX))
-        tokens = record["top_tokens"][:count].tolist()
-        logprobs = record["top_logprobs"][:count].tolist()
+        start = row * ROW_BYTES
+        room, generation, token, prompt_tokens, cached_tokens, logprob, count = _HEAD.unpack_from(
+            self._memory, start
+        )
+        count = max(0, min(count, TOP_MAX))
+        top: tuple[tuple[int, float], ...] = ()
+        if count:
+            tokens = struct.unpack_from(f"<{count}i", self._memory, start + _TOKENS_AT)
+            logprobs = struct.unpack_from(f"<{count}f", self._memory, start + _LOGPROBS_AT)
+            top = tuple(zip(tokens, logprobs, strict=True))
         return RowContent(
-            room=int(record["room"]),
-            generation=int(record["generation"]),
-            token=int(record["token"]),
-            prompt_tokens=int(record["prompt_tokens"]),
-            cached_tokens=int(record["cached_tokens"]),
+            room=room,
+            generation=generation,
+            token=token,
+            prompt_tokens=prompt_tokens,
+            cached_tokens=cached_tokens,
             logprob=None if math.isnan(logprob) else logprob,
-            top=tuple(zip(tokens, logprobs, strict=True)),
+            top=top,
         )
 
     def clear(self, row: int) -> None:
         """Zero what makes a row believable."""
-        record = self._records[row]
-        record["room"] = 0
-        record["generation"] = 0
+        _BELIEF.pack_into(self._memory, row * ROW_BYTES, 0, 0)

@@ -114,8 +114,9 @@ class Sender:
             logprob=token.logprob,
             top=token.top,
         )
-        self._emit(FillRow(lease.row, content))
+        # Pages first: the library copies while it posts, and the row is filled behind it.
         self.pages(request, hand, now=now, last=True)
+        self._emit(FillRow(lease.row, content))
         notice = self._notice(hand, NoticeKind.ROW, last=True)
         source, target = np.array([[lease.row], [hand.publish.row]], np.int32)
         part = Part("meta", source, target)

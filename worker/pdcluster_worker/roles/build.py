@@ -72,33 +72,49 @@ class Scheduler:
         self.pool.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A model in memory, and the pool that it computes on."""
+
+    shape: ModelShape
+    geometry: KVGeometry
+    pool: KVPool
+    engine: Engine
+
+
+def load_model(settings: Settings, *, clock: Clock, log: Log, waker: Waker) -> Loaded:
+    """Blocks for the model. Raises ModelError, OSError, ValueError."""
+    spec, progress = settings.launch, StreamProgress(sys.stderr)
+    folder = prepare(spec.model.source, settings.cache_dir, progress=progress)
+    shape = describe(folder, spec.engine)
+    geometry = geometry_of(shape, page_tokens=spec.engine.page_tokens)
+    pool = allocate_pool(
+        geometry, pages=spec.engine.kv_pages, device=resolve_device(spec.engine.device)
+    )
+    engine = create_engine(
+        folder, spec.engine, pool=pool.tensor, clock=clock, wake=waker.wake, progress=progress
+    )
+    log.info("model loaded", folder=folder.name, dtype=shape.dtype, layers=shape.layers)
+    return Loaded(shape=shape, geometry=geometry, pool=pool, engine=engine)
+
+
 class _Builder:
     """The steps of building, sharing what each makes."""
 
-    def __init__(self, settings: Settings, clock: Clock, log: Log) -> None:
+    def __init__(self, settings: Settings, clock: Clock, log: Log, waker: Waker) -> None:
         self.settings = settings
         self.spec: LaunchSpec = settings.launch
         self.clock = clock
         self.log = log
         self.instance = uuid.uuid4().hex
-        self.waker = Waker()
+        self.waker = waker
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.peered = self.spec.role is not Role.AGGREGATED
 
-    def build(self) -> Scheduler:
-        spec, settings = self.spec, self.settings
-        folder = prepare(spec.model.source, settings.cache_dir, progress=StreamProgress(sys.stderr))
-        shape = describe(folder, spec.engine)
-        geometry = geometry_of(shape, page_tokens=spec.engine.page_tokens)
-        pool = allocate_pool(
-            geometry, pages=spec.engine.kv_pages, device=resolve_device(spec.engine.device)
-        )
+    def build(self, loaded: Loaded) -> Scheduler:
+        spec, engine, pool, geometry = self.spec, loaded.engine, loaded.pool, loaded.geometry
+        shape = loaded.shape
         rows = allocate_rows(spec.transfer.metadata_rows, ROW_BYTES)
-        engine = create_engine(
-            folder, spec.engine, pool=pool.tensor, clock=self.clock, wake=self.waker.wake,
-            progress=StreamProgress(sys.stderr),
-        )  # fmt: skip
-        self.log.info("model loaded", folder=folder.name, dtype=shape.dtype, layers=shape.layers)
         rim = self._rim(engine, Rows(rows.array), (pool.region, rows.region))
         pipeline = self._pipeline(rim, geometry, shape, HostPages(
             pool.tensor, pages_max=spec.engine.host_pages
@@ -254,6 +270,15 @@ def capacity_of(spec: LaunchSpec, shape: ModelShape) -> int:
     return min(pool, asked, shape.context_tokens)
 
 
+def assemble(
+    settings: Settings, loaded: Loaded, *, clock: Clock, log: Log, waker: Waker
+) -> Scheduler:
+    """Sockets, transport and pipeline around a model. Raises TransferError, OSError."""
+    return _Builder(settings, clock, log, waker).build(loaded)
+
+
 def build_scheduler(settings: Settings, *, clock: Clock, log: Log) -> Scheduler:
     """Blocks for the model. Raises ModelError, SettingsError, TransferError, OSError."""
-    return _Builder(settings, clock, log).build()
+    waker = Waker()
+    loaded = load_model(settings, clock=clock, log=log, waker=waker)
+    return assemble(settings, loaded, clock=clock, log=log, waker=waker)

@@ -140,28 +140,38 @@ class Executor:
         transport = self._rim.transport
         if transport is None or not self._open:
             return 0
-        settled = 0
-        for handle, write in list(self._open.items()):
+        # All are polled before any outcome is dealt with: a notice leaves when its write is polled.
+        settled: list[tuple[int, _Open, WorkerError | None]] = []
+        for handle, write in self._open.items():
             if write.failed:
                 if transport.settled(handle):
-                    self._close(handle)
-                    self._pipeline.write_settled(write.key, now)
-                    settled += 1
+                    settled.append((handle, write, None))
                 continue
             try:
-                if transport.poll(handle) is not WriteState.DONE:
-                    continue
+                if transport.poll(handle) is WriteState.DONE:
+                    settled.append((handle, write, None))
             except (TransferError, TransferTimeout) as error:
-                write.failed = True
-                self._failed(write.key, write.instance, error, now)
-                continue
-            stats = transport.stats(handle)
-            self._close(handle)
+                settled.append((handle, write, error))
+        return sum(self._outcome(handle, w, error, now) for handle, w, error in settled)
+
+    def _outcome(self, handle: int, write: _Open, error: WorkerError | None, now: float) -> bool:
+        """Tell the pipeline; True when the write is settled."""
+        transport = self._rim.transport
+        assert transport is not None
+        if error is not None:
+            write.failed = True
+            self._failed(write.key, write.instance, error, now)
+            return False
+        stats = None if write.failed else transport.stats(handle)
+        transport.release(handle)
+        del self._open[handle]
+        if stats is None:
+            self._pipeline.write_settled(write.key, now)
+        else:
             self._pipeline.write_done(write.key, write.instance, stats=stats, now=now)
-            settled += 1
-        if self._parting:
+        if write.instance in self._parting:
             self._part()
-        return settled
+        return True
 
     def _failed(self, key: int, instance: str, error: WorkerError, now: float) -> None:
         self.write_errors[error.kind] += 1
@@ -170,11 +180,6 @@ class Executor:
                 "write failed", peer=instance, error=str(error), kind=error.kind, more=held_back
             )
         self._pipeline.write_failed(key, instance, error=error, now=now)
-
-    def _close(self, handle: int) -> None:
-        assert self._rim.transport is not None
-        self._rim.transport.release(handle)
-        del self._open[handle]
 
     # ------------------------------------------------------------------------------- peers
     def _join(self, effect: Join) -> None:

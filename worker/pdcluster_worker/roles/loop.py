@@ -12,7 +12,7 @@
 10. pause       until something comes, at most as long as `pacing` allows
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import zmq
 
@@ -44,6 +44,7 @@ class Loop:
     log: Log
     instance: str
     stopping: bool = False
+    _early: list[tuple[str, bytes]] = field(default_factory=list)  # taken while pausing
     _lively_at: float = 0.0
     _checked_at: float = 0.0
 
@@ -117,7 +118,9 @@ class Loop:
     def _notices(self, now: float) -> None:
         if self.rim.transport is None:
             return
-        for agent, data in self.rim.transport.notices():
+        notices = [*self._early, *self.rim.transport.notices()]
+        self._early.clear()
+        for agent, data in notices:
             try:
                 notice = unpack(data)
             except WireError as error:
@@ -164,16 +167,35 @@ class Loop:
         )
         seconds = pause_s(situation)
         if seconds < STEP_S:
-            if seconds:
-                clock.sleep(seconds)
+            self._nap(clock, seconds)
             return
         if not computing and not situation.writing and not situation.awaiting:
             self._check_when_idle(now)
         if poller.poll(int(seconds * 1000)):
             self.waker.clear()
 
+    def _nap(self, clock: Clock, seconds: float) -> None:
+        """Sleep for a moment at a time, looking at nothing but peers' writes, for at most a step.
+
+        A whole turn costs more than such a sleep; requests and frames can wait for the step's end.
+        """
+        transport = self.rim.transport
+        if not seconds or transport is None:
+            return
+        for _ in range(int(STEP_S / seconds / 2)):
+            clock.sleep(seconds)
+            self._early = transport.notices()
+            if self._early:
+                return
+
     def _check_when_idle(self, now: float) -> None:
         """Integrity, whenever there is nothing to do: a leak shows while its cause is fresh."""
         if now - self._checked_at > CHECK_INTERVAL_S and not self.pipeline.stages():
             self._checked_at = now
-            self.pipeline.check_idle()
+            try:
+                self.pipeline.check_idle()
+            except RuntimeError as error:
+                # Serving goes on with what is left: a restart would lose requests for pages that
+                # are only missing, and nobody else's.
+                self.log.error("integrity check failed", error=str(error))
+                self.pipeline.last_errors.append(str(error))

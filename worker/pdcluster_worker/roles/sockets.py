@@ -44,9 +44,14 @@ class PeerSockets:
     """One PULL that peers connect to, and a PUSH per peer endpoint."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], *, host: str, port: int, frame_bytes_max: int,
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        host: str,
+        port: int,
+        frame_bytes_max: int,
         queue_frames_max: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._context = context
         self._queue_frames_max = queue_frames_max
         self.pull = context.socket(zmq.PULL)
