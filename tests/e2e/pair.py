@@ -84,9 +84,7 @@ async def pair(state: Path, *, spoil: bool = False) -> AsyncIterator[tuple[Side,
 
 
 @contextlib.asynccontextmanager
-async def _side(
-    role: Role, address: str, run: Path, hook: dict[str, Any]
-) -> AsyncIterator[Side]:
+async def _side(role: Role, address: str, run: Path, hook: dict[str, Any]) -> AsyncIterator[Side]:
     run.mkdir(parents=True)
     (run / "hook.json").write_text(json.dumps({**hook, "digests": str(run / "digests")}))
     launch = LaunchSpec(
