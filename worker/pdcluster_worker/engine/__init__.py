@@ -60,7 +60,8 @@ def create_engine(
     """Load ``folder``'s weights and start the engine's thread; blocks for seconds.
 
     ``pool`` is contiguous ``[pages, *KVGeometry.page_shape]`` of the shape's dtype on the engine's
-    device; it stays the caller's and must outlive the engine. ``wake`` is called from the engine's
+    device, finite everywhere (zeroed when made: hidden rows count with weight 0, and 0 times NaN is
+    NaN). It stays the caller's and must outlive the engine. ``wake`` is called from the engine's
     thread when a pass has ended. Raises ModelError, UnsupportedModel, ValueError (pool).
     """
     kind = read_json(folder / CONFIG).get("model_type")

@@ -4,7 +4,8 @@ The pool is a matrix whose rows are (page, layer, k/v, head) blocks, ``page_toke
 wide. A view of it that starts at a layer's first block turns one index list, made once per batch,
 into that layer's keys and values: per layer, decode costs one gather, two batched products and a
 softmax for the whole group. Query heads that share a KV head are folded into the query length, so
-nothing is repeated in memory.
+nothing is repeated in memory. Gathered blocks are used whole, with what is behind a sequence's end
+masked: cutting them would make the library copy them once more.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from torch.nn import functional
 from pdcluster_worker.engine.batch import Layout, Span
 
 PADDED_ROWS_SPLIT = 2048  # a decode group is split when it would gather this many rows in vain
-PRODUCT_ROWS_MIN = 512  # below, the fused kernel's smaller overhead wins in bfloat16
+PRODUCT_ROWS_MIN = 512  # below, the fused kernel's smaller overhead wins in 16-bit dtypes
+TILE_ROWS = 256  # prompt rows per product; later columns of a causal triangle are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,19 @@ class DecodeGroup:
     begin: int  # rows begin .. begin + count
     count: int
     blocks: Tensor  # [2 * count * kv_heads * pages] block rows: keys, then values
-    visible: int  # gathered rows per sequence, cut to this many
-    mask: Tensor | None  # [count * kv_heads, 1, visible]; None when all see everything
+    width: int  # gathered rows per sequence
+    mask: Tensor | None  # [count * kv_heads, 1, width], added to scores; None: all is visible
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Some rows of a prompt and the rows they see."""
+
+    begin: int  # within the prompt
+    count: int
+    width: int  # columns of the product
+    masked_from: int  # columns before are visible to every row of the tile
+    mask: Tensor  # [count, width - masked_from], added to scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +51,7 @@ class Prompt:
     begin: int
     count: int
     blocks: Tensor | None  # as above for one sequence; None when nothing precedes
-    visible: int
-    mask: Tensor | None  # [count, visible], causal, aligned to the end
+    tiles: tuple[Tile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,62 +105,79 @@ class PagedAttention:
 
     def _decode(self, layer: int, q: Tensor, group: DecodeGroup) -> Tensor:
         count, kv_heads = group.count, self._kv_heads
-        keys, values = self._gather(layer, group.blocks, count * kv_heads, group.visible)
+        keys, values = self._gather(layer, group.blocks, count * kv_heads)
         query = q[group.begin : group.begin + count].reshape(count * kv_heads, -1, self._head_dim)
-        if self._dtype != torch.float32 and count * group.visible < PRODUCT_ROWS_MIN:
+        if self._dtype != torch.float32 and count * group.width < PRODUCT_ROWS_MIN:
             out = functional.scaled_dot_product_attention(query, keys, values, group.mask)
             return out.view(count, -1)
-        transposed = keys.transpose(1, 2)
-        if group.mask is None:
-            scores = torch.baddbmm(self._unused, query, transposed, beta=0.0, alpha=self._scale)
-        else:
-            scores = torch.baddbmm(group.mask, query, transposed, alpha=self._scale)
+        scores = self._scores(query, keys)
+        if group.mask is not None:
+            scores += group.mask
         return torch.bmm(torch.softmax(scores, -1), values).view(count, -1)
 
     def _extend(self, layer: int, prompt: Prompt, *, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = slice(prompt.begin, prompt.begin + prompt.count)
-        query = q[rows].transpose(0, 1)
         if prompt.blocks is None:
-            keys, values = k[rows].transpose(0, 1), v[rows].transpose(0, 1)
+            keys, values = k[rows].transpose(0, 1), v[rows].transpose(0, 1).contiguous()
         else:
-            keys, values = self._gather(layer, prompt.blocks, self._kv_heads, prompt.visible)
-        out = functional.scaled_dot_product_attention(
-            query[None],
-            keys[None],
-            values[None],
-            attn_mask=prompt.mask,
-            is_causal=prompt.mask is None,
-            enable_gqa=True,
-        )
-        return out[0].transpose(0, 1).reshape(prompt.count, -1)
+            keys, values = self._gather(layer, prompt.blocks, self._kv_heads)
+        parts = [self._tile(q[rows], tile, keys=keys, values=values) for tile in prompt.tiles]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _gather(
-        self, layer: int, blocks: Tensor, sequences: int, visible: int
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and values ``[sequences, visible, head_dim]``, copied out of their pages."""
+    def _tile(self, q: Tensor, tile: Tile, *, keys: Tensor, values: Tensor) -> Tensor:
+        kv_heads, width = self._kv_heads, self._head_dim
+        # [rows, kv heads, group, dim] -> [kv heads, group * rows, dim]
+        query = q[tile.begin : tile.begin + tile.count].view(tile.count, kv_heads, -1, width)
+        folded = query.permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
+        scores = self._scores(folded, keys[:, : tile.width])
+        by_row = scores.view(kv_heads, -1, tile.count, tile.width)
+        by_row[..., tile.masked_from :] += tile.mask
+        out = torch.bmm(torch.softmax(scores, -1), values[:, : tile.width])
+        unfolded = out.view(kv_heads, -1, tile.count, width).permute(2, 0, 1, 3)
+        return unfolded.reshape(tile.count, -1)
+
+    def _scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Scaled products ``[n, rows, columns]``."""
+        transposed = keys.transpose(1, 2)
+        return torch.baddbmm(self._unused, query, transposed, beta=0.0, alpha=self._scale)
+
+    def _gather(self, layer: int, blocks: Tensor, sequences: int) -> tuple[Tensor, Tensor]:
+        """Keys and values ``[sequences, rows, head_dim]``, copied out of their pages."""
         both = self._blocks[layer].index_select(0, blocks)
-        both = both.view(2, sequences, -1, self._head_dim)[:, :, :visible]
+        both = both.view(2, sequences, -1, self._head_dim)
         return both[0], both[1]
 
     def _decode_group(self, spans: Sequence[Span]) -> DecodeGroup:
-        visible = max(span.visible for span in spans)
-        lengths = torch.tensor([span.visible for span in spans], device=self._device)
+        width = self._padded(max(span.visible for span in spans))
         mask = None
-        if any(span.visible != visible for span in spans):
-            hidden = torch.arange(visible, device=self._device) >= lengths[:, None]
-            mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
-            mask = mask.masked_fill_(hidden, float("-inf"))
+        if any(span.visible != width for span in spans):
+            last = torch.tensor([span.visible - 1 for span in spans], device=self._device)
+            mask = self._mask(last, columns=(0, width))
             mask = mask.repeat_interleave(self._kv_heads, 0).unsqueeze(1)
-        return DecodeGroup(spans[0].begin, len(spans), self._block_list(spans), visible, mask)
+        return DecodeGroup(spans[0].begin, len(spans), self._block_list(spans), width, mask)
 
     def _prompt(self, span: Span) -> Prompt:
-        if span.step.start == 0:
-            return Prompt(span.begin, span.count, None, span.count, None)
-        columns = torch.arange(span.visible, device=self._device)
-        last = torch.arange(span.step.start, span.visible, device=self._device)
-        mask = torch.zeros((span.count, span.visible), dtype=self._dtype, device=self._device)
-        mask = mask.masked_fill_(columns > last[:, None], float("-inf"))
-        return Prompt(span.begin, span.count, self._block_list([span]), span.visible, mask)
+        start = span.step.start
+        blocks = self._block_list([span]) if start else None
+        limit = self._padded(span.visible) if start else span.count
+        tiles: list[Tile] = []
+        for begin in range(0, span.count, TILE_ROWS):
+            count = min(TILE_ROWS, span.count - begin)
+            first = start + begin
+            width = limit if begin + count == span.count else first + count
+            last = torch.arange(first, first + count, device=self._device)
+            mask = self._mask(last, columns=(first, width))
+            tiles.append(Tile(begin, count, width, first, mask))
+        return Prompt(span.begin, span.count, blocks, tuple(tiles))
+
+    def _mask(self, last: Tensor, *, columns: tuple[int, int]) -> Tensor:
+        """0 up to each row's ``last`` visible column, else -inf: ``[len(last), columns]``."""
+        places = torch.arange(*columns, device=self._device)
+        mask = torch.zeros((len(last), len(places)), dtype=self._dtype, device=self._device)
+        return mask.masked_fill_(places > last[:, None], float("-inf"))
+
+    def _padded(self, tokens: int) -> int:
+        return -(-tokens // self._page_tokens) * self._page_tokens
 
     def _block_list(self, spans: Sequence[Span]) -> Tensor:
         """Block rows of layer 0 in the order (k/v, sequence, head, page), flat.
