@@ -5,13 +5,14 @@ import random
 import pytest
 
 from pdcluster_worker.wire.peer import Abort, AbortAck
-from tests.sim.world import Answer, Node, Sizes, World, oracle
+from tests.sim.model import oracle
+from tests.sim.world import Answer, Node, Sizes, World
 
 
-def pair(seed: int = 0, **sizes: int) -> tuple[World, Node, Node]:
+def pair(seed: int = 0, sizes: Sizes | None = None) -> tuple[World, Node, Node]:
     world = World(seed)
-    prefill = world.add("prefill", "p", Sizes(**sizes))
-    decode = world.add("decode", "d", Sizes(**sizes))
+    prefill = world.add("prefill", "p", sizes)
+    decode = world.add("decode", "d", sizes)
     return world, prefill, decode
 
 
@@ -40,7 +41,7 @@ def test_answer_equals_oracle(length: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_at_once_with_scarce_pages(seed: int) -> None:
-    world, prefill, decode = pair(seed, pages=40, running_max=4)
+    world, prefill, decode = pair(seed, Sizes(pages=40, running_max=4))
     dice = random.Random(seed)
     answers = []
     for room in range(1, 25):
@@ -57,7 +58,7 @@ def test_many_at_once_with_scarce_pages(seed: int) -> None:
 
 
 def test_growth_beyond_the_pool_retracts_and_resumes() -> None:
-    world, prefill, decode = pair(3, pages=24, reserved=0)
+    world, prefill, decode = pair(3, Sizes(pages=24, reserved=0))
     asked = [[room, room + 1, room + 2] for room in range(1, 7)]
     answers = [ask(prefill, decode, p, room=i + 1, max_new=60)[1] for i, p in enumerate(asked)]
     world.run(60.0)
@@ -69,7 +70,7 @@ def test_growth_beyond_the_pool_retracts_and_resumes() -> None:
 
 
 def test_prompt_beyond_capacity_is_refused_on_both_legs() -> None:
-    world, prefill, decode = pair(pages=8)
+    world, prefill, decode = pair(sizes=Sizes(pages=8))
     first, answer = ask(prefill, decode, [1] * 33, room=9)
     world.run(1.0)
     assert first.failed is not None
@@ -80,7 +81,7 @@ def test_prompt_beyond_capacity_is_refused_on_both_legs() -> None:
 
 
 def test_prompt_at_capacity_is_served() -> None:
-    world, prefill, decode = pair(pages=8)
+    world, prefill, decode = pair(sizes=Sizes(pages=8))
     prompt = list(range(1, 33))
     _, answer = ask(prefill, decode, prompt, room=9)
     world.run(1.0)
@@ -143,13 +144,12 @@ def test_client_gone_at_any_moment(moment: float, leg: str) -> None:
 
 def test_late_write_never_lands_in_pages_of_another() -> None:
     """E1: the write of an aborted hand-off completes after its pages would have been reused."""
-    world, prefill, decode = pair(1, pages=12)
+    world, prefill, decode = pair(1, Sizes(pages=12))
     world.write_delay = lambda write: 3.0 if write.key == 1 else 0.001
     ask(prefill, decode, [9] * 40, room=1)
     world.run(0.5)
     decode.pipeline.abort("r1", "client gone", finished=False, now=world.now)
     prompt = list(range(1, 30))
-    prefill.pools.pages.count()
     _, answer = ask(prefill, decode, prompt, room=2)
     world.run(0.5)
     assert decode.pools.pages.count().quarantined == 10
