@@ -92,7 +92,7 @@ class SchemaError(ValueError):
 def decode(cls: type[T], value: object, *, path: str = "") -> T:
     """Read `value` as `cls`, or raise one `SchemaError` that lists everything wrong with it."""
     reader = _Reader()
-    result = reader.read(cls, value, path, Bounds(""))
+    result = reader.read(cls, value, path=path, bounds=Bounds(""))
     if reader.problems:
         raise SchemaError(tuple(reader.problems))
     return typing.cast("T", result)
@@ -147,7 +147,7 @@ class _Reader:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
-    def read(self, kind: Any, value: object, path: str, bounds: Bounds) -> Any:
+    def read(self, kind: Any, value: object, *, path: str, bounds: Bounds) -> Any:
         if kind is Any or kind is object:
             return value
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -186,7 +186,7 @@ class _Reader:
                     allowed = f"must be {_expected(kind, bounds)}"
                     self.problems.append(Problem(_join(path, key), "missing", allowed))
                 continue
-            members[item.name] = self.read(kind, given, _join(path, key), bounds)
+            members[item.name] = self.read(kind, given, path=_join(path, key), bounds=bounds)
         if len(self.problems) > before:
             return None
         try:
@@ -203,13 +203,16 @@ class _Reader:
     def _read_optional(self, kind: Any, value: object, path: str, bounds: Bounds) -> Any:
         if value is None:
             return None
-        return self.read(_without_none(kind), value, path, bounds)
+        return self.read(_without_none(kind), value, path=path, bounds=bounds)
 
     def _read_tuple(self, kind: Any, value: object, path: str, bounds: Bounds) -> Any:
         if not isinstance(value, list | tuple):
             return self._refuse(path, value, "a list")
         item = typing.get_args(kind)[0]
-        return tuple(self.read(item, v, f"{path}[{i}]", bounds) for i, v in enumerate(value))
+        return tuple(
+            self.read(item, member, path=f"{path}[{index}]", bounds=bounds)
+            for index, member in enumerate(value)
+        )
 
     def _read_dict(self, kind: Any, value: object, path: str, bounds: Bounds) -> Any:
         if not isinstance(value, Mapping):
@@ -218,7 +221,7 @@ class _Reader:
         result: dict[str, Any] = {}
         for key, member in value.items():
             if isinstance(key, str):
-                result[key] = self.read(item, member, _join(path, key), bounds)
+                result[key] = self.read(item, member, path=_join(path, key), bounds=bounds)
             else:
                 self._refuse(_join(path, str(key)), key, "a string as key")
         return result

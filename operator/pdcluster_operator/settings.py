@@ -47,5 +47,11 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     )
 
 
+def keep_grpc_out_of_forks() -> None:
+    """Turn off gRPC's fork handlers, before its first use. A local run forks only to start another
+    program; the handlers have nothing to do there and say so on the terminal."""
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
 def _under(env: Mapping[str, str], variable: str, default: Path) -> str:
     return str(Path(env.get(variable) or default) / "pdcluster")

@@ -48,7 +48,7 @@ async def chat(client: httpx.AsyncClient, endpoint: str) -> httpx.Response:
 async def test_requests_are_answered_and_say_what_the_hand_off_cost(session: Session) -> None:
     heard: list[str] = []
     question = Question(text="hi", model="scripted")
-    answer = await ask(session.endpoint, question, SystemClock(), heard.append)
+    answer = await ask(session.endpoint, question, clock=SystemClock(), on_text=heard.append)
     assert answer.text == "".join(heard) == "KV moves between two processes."
     assert answer.handoff["pages"] == 3
     assert answer.usage["completion_tokens"] == 6

@@ -48,7 +48,7 @@ async def test_a_pod_gets_address_environment_and_volumes(tmp_path: Path) -> Non
         ],
     )
     async with local_kubelet(tmp_path) as (source, kubelet):
-        source.put_secret("default", "s", {"key": b"value"})
+        source.put_secret(namespace="default", name="s", data={"key": b"value"})
         record = source.create(manifest)
         await until(lambda: "\n" in log_text(tmp_path, "one", "main"))
         env = json.loads(log_text(tmp_path, "one", "main").splitlines()[0])

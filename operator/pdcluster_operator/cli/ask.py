@@ -69,7 +69,7 @@ class Answer:
 
 
 async def ask(
-    endpoint: str, question: Question, clock: Clock, on_text: Callable[[str], None]
+    endpoint: str, question: Question, *, clock: Clock, on_text: Callable[[str], None]
 ) -> Answer:
     """Ask, and hand over each piece of the answer as it arrives; raises `AnswerError`."""
     timeout = httpx.Timeout(_SILENCE_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)

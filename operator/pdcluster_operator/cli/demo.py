@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     @app.command(help="Bring a cluster up, ask one question, show what it cost, take it down.")
     def demo(
         file: FileArgument,
+        *,
         question: Annotated[str, typer.Option(help="What to ask.")] = _QUESTION,
         max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 64,
     ) -> None:
@@ -80,4 +81,4 @@ async def _answer(endpoint: str, question: Question, clock: Clock, console: Cons
         console.out(text, end="", highlight=False)
         console.file.flush()
 
-    return await ask(endpoint, question, clock, show)
+    return await ask(endpoint, question, clock=clock, on_text=show)

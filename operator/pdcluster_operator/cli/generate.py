@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
     @app.command(help="Ask the model of a cluster that runs here.")
     def generate(
         text: Annotated[str, typer.Argument(help="What to ask.")],
+        *,
         cluster: ClusterOption = "",
         max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 128,
         temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
@@ -39,7 +40,12 @@ def register(app: typer.Typer) -> None:
         )
         quiet = output is Output.JSON
         answer = asyncio.run(
-            ask(snapshot["endpoint"], question, SystemClock(), _ignore if quiet else _print)
+            ask(
+                snapshot["endpoint"],
+                question,
+                clock=SystemClock(),
+                on_text=_ignore if quiet else _print,
+            )
         )
         if quiet:
             print_json(answer.facts())

@@ -51,6 +51,7 @@ def status(name: NameArgument = "", output: OutputOption = Output.TEXT) -> None:
 
 def logs(
     pod: Annotated[str, typer.Argument(help="Pod; with or without the cluster's name.")] = "",
+    *,
     container: Annotated[str, typer.Option("--container", "-c", help="Container.")] = "",
     following: Annotated[bool, typer.Option("--follow", "-f", help="Go on.")] = False,
     cluster: Annotated[str, typer.Option("--cluster", help="Cluster.")] = "",
@@ -71,13 +72,14 @@ def logs(
     if chosen is None:
         raise OperatorError(f"no container {container or main}; there are {', '.join(files)}")
     if following:
-        follow(chosen, lines, typer.echo)
+        follow(chosen, lines=lines, write=typer.echo)
     else:
         typer.echo(tail(chosen, lines), nl=False)
 
 
 def down(
     name: NameArgument = "",
+    *,
     now: Annotated[bool, typer.Option("--now", help="End without drain.")] = False,
     wait_s: Annotated[float, typer.Option("--wait", help="Seconds to wait for the end.")] = 120.0,
 ) -> None:
@@ -104,7 +106,7 @@ def render(file: FileArgument, output: OutputOption = Output.TEXT) -> None:
 def planned_pods(cluster: PDCluster) -> list[dict[str, Any]]:
     """Return the Pods that a new cluster starts with."""
     return [
-        render_pod(cluster, step.role, step.index, Placement())
+        render_pod(cluster, step.role, index=step.index, placement=Placement())
         for role, replicas in cluster.spec.replicas().items()
         for step in plan_pool(PoolTarget(role, replicas, pod_hash(cluster, role)), ())
         if isinstance(step, Create)

@@ -18,9 +18,9 @@ def tail(path: Path, lines: int) -> str:
 
 def follow(
     path: Path,
+    *,
     lines: int,
     write: Callable[[str], object],
-    *,
     polls: int = _FOLLOW_FOR_EVER,
 ) -> None:
     """Hand over the last lines, then every new one; `polls` bounds it for tests.

@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     @app.command(help="Run a PDCluster on this machine until Ctrl-C.")
     def up(
         file: FileArgument,
+        *,
         detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in background.")] = False,
         plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a table.")] = False,
         wait_s: Annotated[
@@ -40,10 +41,10 @@ def register(app: typer.Typer) -> None:
             _detach(file, RunDir(settings.state_dir, cluster.metadata.name), wait_s)
             return
         view = make_view(Console(), plain=plain)
-        asyncio.run(run_until_stopped(cluster, settings, view))
+        asyncio.run(run_until_stopped(cluster, settings, view=view))
 
 
-async def run_until_stopped(cluster: PDCluster, settings: Settings, view: View) -> None:
+async def run_until_stopped(cluster: PDCluster, settings: Settings, *, view: View) -> None:
     """Run in the foreground; the first signal drains, the second ends at once."""
     async with Session(cluster, settings) as session:
         stop_on_signals(session, view)

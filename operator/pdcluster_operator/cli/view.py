@@ -127,7 +127,7 @@ def load_line(snapshot: Snapshot) -> str:
     return "  |  ".join([*queues, rates, moved])
 
 
-def last_log_line(logs: Path, pod: str, container: str = "worker") -> str:
+def last_log_line(logs: Path, pod: str, *, container: str = "worker") -> str:
     """Return the last thing a container said; a progress bar's last state counts as a line."""
     path = logs / pod / f"{container}.log"
     try:

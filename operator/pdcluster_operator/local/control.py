@@ -32,7 +32,7 @@ class ControlServer(uvicorn.Server):
 
 
 def control_server(
-    socket: Path, snapshot: Callable[[], dict[str, Any]], stop: Callable[[bool], None]
+    socket: Path, *, snapshot: Callable[[], dict[str, Any]], stop: Callable[[bool], None]
 ) -> ControlServer:
     """Return the server; `stop` is told whether to end at once."""
 

@@ -60,12 +60,15 @@ class ClusterPods:
         listed = [pod for pod in pods if pod.uid in self._was_ready and not pod.deleting]
         return Desired(model=served_name(self._cluster), workers=tuple(map(_worker, listed)))
 
+    def _render(self, role: str, index: int) -> dict[str, Any]:
+        return render_pod(self._cluster, role, index=index, placement=self._placement)
+
     def _apply(self, target: PoolTarget) -> None:
         pods = {_index(pod): pod for pod in self.records(target.role)}
         for step in plan_pool(target, map(_group, pods.values())):
             match step:
                 case Create(role=role, index=index):
-                    self._source.create(render_pod(self._cluster, role, index, self._placement))
+                    self._source.create(self._render(role, index))
                 case Delete(index=index):
                     self._source.delete(pods[index].uid)
 

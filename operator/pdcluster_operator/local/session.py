@@ -76,7 +76,9 @@ class Session:
         settings, token = self._settings, secrets.token_urlsafe(32)
         metadata = self.cluster.metadata
         secret = {TOKEN_KEY: token.encode()}
-        self._source.put_secret(metadata.namespace, token_secret_name(self.cluster), secret)
+        self._source.put_secret(
+            namespace=metadata.namespace, name=token_secret_name(self.cluster), data=secret
+        )
         placement = Placement(cache_host_path=str(settings.cache_dir))
         self._pods = ClusterPods(self.cluster, self._source, placement)
         places = Places(
@@ -88,7 +90,7 @@ class Session:
         self._registrars = RegistrarClient(client, token, self._clock)
         self._loads = Loads(client, self._clock)
         socket = self._kubelet.scratch / "control.sock"
-        self._control = control_server(socket, self.snapshot, self._stop_from_outside)
+        self._control = control_server(socket, snapshot=self.snapshot, stop=self._stop_from_outside)
         self._tasks = [
             asyncio.create_task(self._drive()),
             asyncio.create_task(self._watch_loads()),

@@ -114,7 +114,7 @@ class Registration:
             calls.append(proof)
         return tuple(calls)
 
-    def on_proof(self, proof: Prove, error: str | None, now: float) -> None:
+    def on_proof(self, proof: Prove, *, error: str | None, now: float) -> None:
         """Take the outcome of a proving request."""
         self.proving = False
         if error is None:

@@ -105,5 +105,5 @@ class RegistrarLoop:
         except RouterError as error:
             problem = str(error)
             _LOG.warning("%s", problem)
-        self.registration.on_proof(proof, problem, self._clock.now())
+        self.registration.on_proof(proof, error=problem, now=self._clock.now())
         self._changed.set()

@@ -21,7 +21,9 @@ from pdcluster_operator.render.worker import worker_spec
 from pdcluster_operator.spec.cluster import PDCluster, PodTemplate, Resources
 
 
-def render_pod(cluster: PDCluster, role: str, index: int, placement: Placement) -> dict[str, Any]:
+def render_pod(
+    cluster: PDCluster, role: str, *, index: int, placement: Placement
+) -> dict[str, Any]:
     """Return the Pod of group `index` of a role (`prefill`, `decode` or `router`)."""
     group = f"{role}-{index}"
     template, spec = _template_and_spec(cluster, role, placement)
@@ -64,7 +66,7 @@ def _template_and_spec(
     if role == ROLE_ROUTER:
         return _given(cluster.spec.router.pod_template), router_spec(cluster, placement)
     pool = pool_of(cluster, Role(role))
-    return _given(pool.pod_template), worker_spec(cluster, Role(role), placement)
+    return _given(pool.pod_template), worker_spec(cluster, Role(role), placement=placement)
 
 
 def _given(part: Resources | PodTemplate) -> dict[str, Any]:

@@ -21,7 +21,7 @@ STARTUP_BUDGET_S: Final = 1800  # loading a large model from slow storage; then 
 GRACE_MARGIN_S: Final = 15  # after the drain: last answers, memory unregistered, sidecar ends last
 
 
-def worker_spec(cluster: PDCluster, role: Role, placement: Placement) -> dict[str, Any]:
+def worker_spec(cluster: PDCluster, role: Role, *, placement: Placement) -> dict[str, Any]:
     """Return the Pod's `spec`."""
     return {
         "restartPolicy": "Always",

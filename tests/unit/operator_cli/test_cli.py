@@ -151,5 +151,5 @@ def test_logs_are_tailed_and_followed_over_a_rotation(tmp_path: Path) -> None:
             path.rename(tmp_path / "worker.log.1")
             path.write_text("two\n")
 
-    follow(path, 1, write, polls=4)
+    follow(path, lines=1, write=write, polls=4)
     assert seen == ["one", "two"]

@@ -36,17 +36,18 @@ class Story:
 
     def start(self, *names: str) -> None:
         for name in names:
-            self.machine.on_started(name, self.machine.containers[name].run, self.now)
+            self.machine.on_started(name, self.machine.containers[name].run, now=self.now)
 
     def exit(self, name: str, code: int = 0) -> None:
-        self.machine.on_exit(name, self.machine.containers[name].run, code, self.now)
+        run = self.machine.containers[name].run
+        self.machine.on_exit(name, run, exit_code=code, now=self.now)
 
     def probe(self, name: str, kind: ProbeKind, *, ok: bool) -> None:
         run = self.machine.containers[name].run
-        self.machine.on_probe(name, run, kind, answer=(ok, "why"), now=self.now)
+        self.machine.on_probe(name, run, kind=kind, answer=(ok, "why"), now=self.now)
 
     def status(self) -> dict[str, Any]:
-        return pod_status(self.machine, "127.0.0.9", lambda seconds: f"{seconds:g}")
+        return pod_status(self.machine, pod_ip="127.0.0.9", stamp=lambda seconds: f"{seconds:g}")
 
 
 def story(
@@ -256,9 +257,9 @@ def test_news_of_an_earlier_run_is_ignored() -> None:
     pod.start("a")
     pod.exit("a", 1)
     pod.tick(1)
-    pod.machine.on_exit("a", 1, 0, pod.now)
+    pod.machine.on_exit("a", 1, exit_code=0, now=pod.now)
     pod.start("a")
-    pod.machine.on_probe("a", 1, ProbeKind.LIVENESS, answer=(False, ""), now=pod.now)
+    pod.machine.on_probe("a", 1, kind=ProbeKind.LIVENESS, answer=(False, ""), now=pod.now)
     assert pod.machine.ready
 
 

@@ -42,7 +42,7 @@ def proven() -> Registration:
     registration = Registration(BOTH)
     (proof,) = step(registration, UP, 0)
     assert isinstance(proof, Prove)
-    registration.on_proof(proof, None, 0)
+    registration.on_proof(proof, error=None, now=0)
     assert registration.converged
     return registration
 
@@ -74,12 +74,12 @@ def test_it_is_ready_only_after_an_answered_request() -> None:
     assert isinstance(proof, Prove)
     assert registration.reason().startswith("no request was answered yet")
     assert step(registration, UP, 0.1) == []  # one at a time
-    registration.on_proof(proof, "503", 0.2)
+    registration.on_proof(proof, error="503", now=0.2)
     assert "503" in registration.reason()
     assert step(registration, UP, 0.3) == []
     (again,) = step(registration, UP, 1)
     assert isinstance(again, Prove)
-    registration.on_proof(again, None, 1)
+    registration.on_proof(again, error=None, now=1)
     assert registration.ready
     assert registration.reason() == ""
 
@@ -89,7 +89,7 @@ def test_a_proof_that_a_restart_overtook_proves_nothing() -> None:
     (proof,) = step(registration, UP, 0)
     assert isinstance(proof, Prove)
     step(registration, None, 1)
-    registration.on_proof(proof, None, 2)
+    registration.on_proof(proof, error=None, now=2)
     assert not registration.ready
 
 

@@ -33,7 +33,7 @@ def test_a_worker_is_told_what_the_document_says() -> None:
     wanted = cluster(
         engine={"threads": 3}, decode={"engine": {"kvPages": 77}}, drain={"timeoutSeconds": 12.5}
     )
-    launch = launch_of(render_pod(wanted, "decode", 0, Placement()))
+    launch = launch_of(render_pod(wanted, "decode", index=0, placement=Placement()))
     assert launch.role is Role.DECODE
     assert launch.cluster == "n/c"
     assert launch.model.served_name == "model"
@@ -42,7 +42,9 @@ def test_a_worker_is_told_what_the_document_says() -> None:
 
 
 def test_the_shape_of_a_worker_pod() -> None:
-    pod = render_pod(cluster(drain={"timeoutSeconds": 20}), "prefill", 4, Placement())
+    pod = render_pod(
+        cluster(drain={"timeoutSeconds": 20}), "prefill", index=4, placement=Placement()
+    )
     (sidecar,), (worker,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
     assert pod["metadata"]["name"] == "c-prefill-4"
     assert pod["metadata"]["labels"][LABEL_FINGERPRINT] == kv_fingerprint(cluster().spec)
@@ -57,7 +59,9 @@ def test_the_shape_of_a_worker_pod() -> None:
 
 
 def test_the_shape_of_a_router_pod() -> None:
-    pod = render_pod(cluster(router={"extraArgs": ["--x", "1"]}), "router", 0, Placement())
+    pod = render_pod(
+        cluster(router={"extraArgs": ["--x", "1"]}), "router", index=0, placement=Placement()
+    )
     router, registrar = pod["spec"]["containers"]
     assert router["command"] == ["smg", "launch", "--pd-disaggregation"]
     assert router["args"][-2:] == ["--x", "1"]
@@ -77,7 +81,7 @@ def test_a_pod_template_adds_changes_and_removes_but_never_renames() -> None:
         },
     }
     wanted = cluster(decode={"podTemplate": template})
-    pod = render_pod(wanted, "decode", 0, Placement())
+    pod = render_pod(wanted, "decode", index=0, placement=Placement())
     (worker,) = pod["spec"]["containers"]
     assert pod["metadata"]["name"] == "c-decode-0"
     assert pod["metadata"]["labels"]["team"] == "a"
@@ -100,8 +104,13 @@ def test_the_hash_ignores_replicas_and_the_other_pool() -> None:
 
 def test_rendering_does_not_touch_the_document(tmp_path: Path) -> None:
     wanted = cluster(decode={"podTemplate": {"metadata": {"labels": {"a": "b"}}}})
-    first = render_pod(wanted, "decode", 0, Placement(cache_host_path=str(tmp_path)))
-    assert render_pod(wanted, "decode", 0, Placement(cache_host_path=str(tmp_path))) == first
+    first = render_pod(
+        wanted, "decode", index=0, placement=Placement(cache_host_path=str(tmp_path))
+    )
+    assert (
+        render_pod(wanted, "decode", index=0, placement=Placement(cache_host_path=str(tmp_path)))
+        == first
+    )
     assert wanted.spec.decode.pod_template.metadata == {"labels": {"a": "b"}}
 
 

@@ -117,7 +117,7 @@ class Container:
         }
         self.once_started |= self.started
 
-    def on_exit(self, exit_code: int, reason: str, message: str, now: float) -> None:
+    def on_exit(self, exit_code: int, *, reason: str, message: str, now: float) -> None:
         """Note that the run is over; the next one may start after the back-off."""
         reason = self.stop_reason or reason
         self.ended = Ended(exit_code, reason, message, self.started_at, now)
@@ -130,13 +130,13 @@ class Container:
             self.backoff_steps += 1
         self.phase, self.stop, self.started_at = ContainerPhase.TERMINATED, None, None
 
-    def on_probe(self, kind: ProbeKind, ok: bool, message: str, now: float) -> None:  # noqa: FBT001
+    def on_probe(self, kind: ProbeKind, *, ok: bool, message: str, now: float) -> None:
         """Take a probe's answer."""
         if kind in self.probes:
-            self.probes[kind].answer(ok, message, now)
+            self.probes[kind].answer(ok=ok, message=message, now=now)
             self.once_started |= self.started
 
-    def begin_stop(self, now: float, grace_s: float, reason: str = "") -> None:
+    def begin_stop(self, now: float, grace_s: float, *, reason: str = "") -> None:
         """Start the way out; an earlier deadline stays."""
         deadline = now + grace_s
         if self.stop is not None:
@@ -154,7 +154,8 @@ class Container:
             for kind in (ProbeKind.STARTUP, ProbeKind.LIVENESS):
                 probe = self.probes.get(kind)
                 if probe is not None and probe.verdict is False:
-                    self.begin_stop(now, grace_s, f"{kind.value} probe failed: {probe.message}")
+                    why = f"{kind.value} probe failed: {probe.message}"
+                    self.begin_stop(now, grace_s, reason=why)
                     yield from self.tick(now, grace_s)
                     return
             for kind, probe in self.probes.items():

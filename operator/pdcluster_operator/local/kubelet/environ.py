@@ -38,7 +38,7 @@ def container_environment(container: ContainerSpec, around: Surroundings) -> dic
 
 
 def container_argv(
-    argv: tuple[str, ...], variables: Mapping[str, str], around: Surroundings
+    argv: tuple[str, ...], *, variables: Mapping[str, str], around: Surroundings
 ) -> tuple[str, ...]:
     """Return a command line, references resolved, paths translated."""
     return tuple(around.translate(expand(word, variables)) for word in argv)

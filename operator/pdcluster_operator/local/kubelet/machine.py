@@ -29,24 +29,24 @@ class PodMachine:
 
     # What happened.
 
-    def on_started(self, name: str, run: int, now: float) -> None:
+    def on_started(self, name: str, run: int, *, now: float) -> None:
         if container := self._current(name, run):
             container.on_started(now)
 
-    def on_exit(self, name: str, run: int, exit_code: int, now: float) -> None:
+    def on_exit(self, name: str, run: int, *, exit_code: int, now: float) -> None:
         if container := self._current(name, run):
             reason = "Completed" if exit_code == 0 else "Error"
-            container.on_exit(exit_code, reason, "", now)
+            container.on_exit(exit_code, reason=reason, message="", now=now)
 
-    def on_start_failed(self, name: str, run: int, message: str, now: float) -> None:
+    def on_start_failed(self, name: str, run: int, *, message: str, now: float) -> None:
         if container := self._current(name, run):
-            container.on_exit(128, "StartError", message, now)
+            container.on_exit(128, reason="StartError", message=message, now=now)
 
     def on_probe(
-        self, name: str, run: int, kind: ProbeKind, *, answer: tuple[bool, str], now: float
+        self, name: str, run: int, *, kind: ProbeKind, answer: tuple[bool, str], now: float
     ) -> None:
         if container := self._current(name, run):
-            container.on_probe(kind, answer[0], answer[1], now)
+            container.on_probe(kind, ok=answer[0], message=answer[1], now=now)
 
     def on_pre_stop_done(self, name: str, run: int) -> None:
         if container := self._current(name, run):

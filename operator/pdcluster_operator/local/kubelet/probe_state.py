@@ -25,7 +25,7 @@ class ProbeState:
         self.asking = True
         return True
 
-    def answer(self, ok: bool, message: str, now: float) -> None:  # noqa: FBT001
+    def answer(self, *, ok: bool, message: str, now: float) -> None:
         """Take the answer to the question that is out."""
         period = self._period()
         self.asking = False

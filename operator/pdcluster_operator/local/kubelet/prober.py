@@ -8,12 +8,14 @@ import httpx
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pdcluster_operator.local.kubelet.pod import ProbeSpec
+from pdcluster_operator.settings import keep_grpc_out_of_forks
 
 
 class Prober:
     """HTTP, gRPC and TCP probes; every ask ends within the probe's timeout."""
 
     def __init__(self) -> None:
+        keep_grpc_out_of_forks()
         # Proxy variables are for the outside world, not for a pod next door.
         self._http = httpx.AsyncClient(trust_env=False, headers={"user-agent": "kube-probe/local"})
 

@@ -92,7 +92,7 @@ class Running:
             self._sink(data)
 
 
-async def start(command: Command, sink: Callable[[bytes], None], leash: Leash) -> Running:
+async def start(command: Command, *, sink: Callable[[bytes], None], leash: Leash) -> Running:
     """Start it in a session of its own; its output goes to `sink`. Raises OSError."""
     parent = os.getpid()
 
@@ -126,7 +126,7 @@ async def run_once(
         del output[:-output_bytes_max]
 
     try:
-        running = await start(command, keep, leash)
+        running = await start(command, sink=keep, leash=leash)
     except OSError as error:
         return False, str(error)
     ending = asyncio.create_task(running.wait())

@@ -64,7 +64,7 @@ class PodRunner:
                 self._volumes.translator(container.spec),
             )
             variables = container_environment(container.spec, around)
-            argv = container_argv(container.spec.argv, variables, around)
+            argv = container_argv(container.spec.argv, variables=variables, around=around)
             env = {**node.inherited, **variables}
             mark = f"{node.kubelet_id}/{spec.uid}/{name}"
             self._base[name] = Command(argv, env, mark, container.spec.working_dir)
@@ -90,7 +90,7 @@ class PodRunner:
             self._carry_out(action)
 
     def status(self) -> dict[str, Any]:
-        return pod_status(self.machine, self.address, self._node.stamp)
+        return pod_status(self.machine, pod_ip=self.address, stamp=self._node.stamp)
 
     def close(self) -> None:
         """Release folders and log files; nothing runs any more."""
@@ -133,21 +133,21 @@ class PodRunner:
         command = Command(base.argv, base.env, f"{base.mark}/{action.run}", base.cwd)
         log = self._log(name)
         try:
-            running = await start(command, log.write, self._node.leash)
+            running = await start(command, sink=log.write, leash=self._node.leash)
         except OSError as error:
             message = f"{base.argv[0]}: {error.strerror or error}"
             log.write(f"cannot start: {message}\n".encode())
-            self.machine.on_start_failed(name, action.run, message, clock.now())
+            self.machine.on_start_failed(name, action.run, message=message, now=clock.now())
             self._node.wake()
             return
         self._running[name] = running
-        self.machine.on_started(name, action.run, clock.now())
+        self.machine.on_started(name, action.run, now=clock.now())
         self._node.wake()
         try:
             code = await running.wait()
         finally:
             del self._running[name]
-        self.machine.on_exit(name, action.run, code, clock.now())
+        self.machine.on_exit(name, action.run, exit_code=code, now=clock.now())
         self._node.wake()
 
     async def _ask(self, action: Ask) -> None:
@@ -157,7 +157,9 @@ class PodRunner:
         else:
             answer = await self._node.prober.ask(probe, self.address)
         now = self._node.clock.now()
-        self.machine.on_probe(action.container, action.run, action.kind, answer=answer, now=now)
+        self.machine.on_probe(
+            action.container, action.run, kind=action.kind, answer=answer, now=now
+        )
         self._node.wake()
 
     async def _pre_stop(self, action: PreStop) -> None:

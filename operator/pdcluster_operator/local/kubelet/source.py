@@ -78,7 +78,7 @@ class MemorySource:
         record.deleting, record.grace_s = True, grace_s
         self._changed.set()
 
-    def put_secret(self, namespace: str, name: str, data: Mapping[str, bytes]) -> None:
+    def put_secret(self, *, namespace: str, name: str, data: Mapping[str, bytes]) -> None:
         """Add or replace a Secret."""
         self._secrets[namespace, name] = data
         self._changed.set()

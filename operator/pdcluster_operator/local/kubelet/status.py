@@ -10,7 +10,7 @@ from pdcluster_operator.local.kubelet.pod import ProbeKind
 Stamp = Callable[[float], str]  # monotonic seconds -> RFC 3339
 
 
-def pod_status(machine: PodMachine, pod_ip: str, stamp: Stamp) -> dict[str, Any]:
+def pod_status(machine: PodMachine, *, pod_ip: str, stamp: Stamp) -> dict[str, Any]:
     """Return the status; equal states give equal dictionaries."""
     containers = machine.containers.values()
     return {
