@@ -26,10 +26,11 @@ def install(hook: dict[str, Any]) -> None:
     original_build = build.build_scheduler
 
     def building(*args: Any, **kwargs: Any) -> build.Scheduler:
-        made["scheduler"] = original_build(*args, **kwargs)
-        return made["scheduler"]
+        scheduler = original_build(*args, **kwargs)
+        made["scheduler"] = scheduler
+        return scheduler
 
-    program.build_scheduler = building
+    vars(program)["build_scheduler"] = building
 
     def note(request: Request) -> None:
         assert request.lease is not None

@@ -146,8 +146,8 @@ class Node:
             pipeline.frame(sender, body, now=now)
         for address, outcome in self._take(self.lookups):
             pipeline.resolved(address, outcome, now=now)
-        for outcome in self._take(self.outcomes):
-            outcome(now)
+        for told in self._take(self.outcomes):
+            told(now)
         result = self.engine.poll(now)
         if result is not None:
             pipeline.batch_done(result, now)
