@@ -13,8 +13,8 @@ stay a handful of tokens long, so a token costs the same however long the answer
 from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
-HELD_MAX = 3  # an incomplete character has at most 3 bytes; what is more is certain to be invalid
 WINDOW_MAX = 16  # tokens; reached only by runs of bytes that are no text
+HELD_MAX = 3  # then: an incomplete character has at most 3 bytes, what is before them is invalid
 WINDOW_KEPT = 8
 
 
@@ -36,7 +36,9 @@ class Detokenizer:
             return ""
         self._window.append(token)
         text = self._decode(self._window)
-        held = min(len(text) - len(text.rstrip(REPLACEMENT)), HELD_MAX)
+        held = len(text) - len(text.rstrip(REPLACEMENT))
+        if len(self._window) > WINDOW_MAX:
+            held = min(held, HELD_MAX)
         certain = len(text) - held
         if certain < self._out:
             return ""
