@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pdcluster_operator.cli.ask import Answer, Question, answer_table, ask
 from pdcluster_operator.cli.common import FileArgument, read_manifest
+from pdcluster_operator.cli.tail import tail
 from pdcluster_operator.cli.up import keep_showing, stop_on_signals
 from pdcluster_operator.cli.view import View, make_view
 from pdcluster_operator.clock import Clock, SystemClock
@@ -16,6 +17,8 @@ from pdcluster_operator.local.session import Session
 from pdcluster_operator.settings import load_settings
 
 _QUESTION: Final = "What is the capital of France? Answer in one sentence."
+_POLL_S: Final = 0.1
+_TAIL_LINES: Final = 15
 _SERVING_TIMEOUT_S: Final = 900.0  # a first run downloads the model
 
 
@@ -55,25 +58,30 @@ async def _demo(session: Session, console: Console, text: str, max_tokens: int) 
 
 
 async def _until_serving(session: Session, view: View) -> None:
-    """Show the start; raises `LocalRunError` when it takes too long or was interrupted."""
+    """Show the start; raises `LocalRunError` when it is in vain, takes too long, or was ended."""
+    clock = SystemClock()
+    deadline = clock.now() + _SERVING_TIMEOUT_S
     showing = asyncio.create_task(keep_showing(session, view))
-    serving = asyncio.create_task(session.serving())
-    ended = asyncio.create_task(session.ended())
     try:
-        done, _ = await asyncio.wait(
-            (serving, ended), timeout=_SERVING_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
-        )
+        while session.phase != "serving":
+            session.check()
+            if session.phase in ("stopping", "ended"):
+                raise LocalRunError("interrupted")
+            if why := session.hopeless():
+                raise LocalRunError(f"{why}\n{_last_words(session, why)}")
+            if clock.now() >= deadline:
+                reason = session.snapshot()["reason"]
+                raise LocalRunError(f"no service after {_SERVING_TIMEOUT_S:g} s: {reason}")
+            await clock.sleep(_POLL_S)
     finally:
-        for task in (showing, serving, ended):
-            task.cancel()
-    view.show(session.snapshot())
-    if serving in done:
-        await serving
-    elif ended in done:
-        raise LocalRunError("interrupted")
-    else:
-        reason = session.snapshot()["reason"]
-        raise LocalRunError(f"it does not serve after {_SERVING_TIMEOUT_S:g} s: {reason}")
+        showing.cancel()
+        view.show(session.snapshot())
+
+
+def _last_words(session: Session, why: str) -> str:
+    """Return the end of the log of the pod that `why` begins with."""
+    log = session.rundir.logs / why.split(":", maxsplit=1)[0] / "worker.log"
+    return f"{log} ends with:\n{tail(log, _TAIL_LINES)}" if log.exists() else ""
 
 
 async def _answer(endpoint: str, question: Question, clock: Clock, console: Console) -> Answer:

@@ -1,5 +1,6 @@
 """Read a log file's end, and go on reading while it grows and rotates."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,9 @@ from pdcluster_operator.clock import pause
 
 _POLL_S: Final = 0.2
 _FOLLOW_FOR_EVER: Final = -1
+_TAIL_BYTES: Final = 4096
+_MESSAGE_CHARS_MAX: Final = 160
+_WORTH_SHOWING: Final = ("event", "state", "reason", "error", "exit_code")
 
 
 def tail(path: Path, lines: int) -> str:
@@ -52,3 +56,27 @@ def follow(
 
 def _inode(descriptor: int) -> int:
     return Path(f"/proc/self/fd/{descriptor}").stat().st_ino
+
+
+def last_log_line(logs: Path, pod: str, *, container: str = "worker") -> str:
+    """Return the last thing a container said; a progress bar's last state counts as a line."""
+    path = logs / pod / f"{container}.log"
+    try:
+        with path.open("rb") as file:
+            file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
+    return _readable(lines[-1])[:_MESSAGE_CHARS_MAX] if lines else ""
+
+
+def _readable(line: str) -> str:
+    """Return a structured log line as a person would say it; any other as it is."""
+    if not line.startswith("{"):
+        return line
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return line
+    return ", ".join(str(record[key]) for key in _WORTH_SHOWING if record.get(key) is not None)

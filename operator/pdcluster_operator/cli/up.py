@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -97,9 +97,12 @@ def _detach(file: Path, rundir: RunDir, wait_s: float) -> None:
         if process.poll() is not None:
             tail = "\n".join(rundir.up_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
             raise LocalRunError(f"{rundir.name} ended with {process.returncode}:\n{tail}")
-        if (endpoint := _serving_at(rundir)) is not None:
-            typer.echo(f"{rundir.name} serves at {endpoint}/v1")
+        snapshot = _snapshot(rundir)
+        if snapshot.get("phase") == "serving":
+            typer.echo(f"{rundir.name} serves at {snapshot['endpoint']}/v1")
             return
+        if why := snapshot.get("hopeless"):
+            raise LocalRunError(f"{why}; it goes on trying, see `pdcluster logs`")
         pause(_DETACH_POLL_S)
     raise LocalRunError(
         f"{rundir.name} does not serve after {wait_s:g} s; it goes on trying, "
@@ -107,9 +110,9 @@ def _detach(file: Path, rundir: RunDir, wait_s: float) -> None:
     )
 
 
-def _serving_at(rundir: RunDir) -> str | None:
+def _snapshot(rundir: RunDir) -> dict[str, Any]:
+    """Return the snapshot; empty while the control socket is not there yet."""
     try:
-        snapshot = control_of(rundir).status()
+        return control_of(rundir).status()
     except NotRunning:
-        return None
-    return str(snapshot["endpoint"]) if snapshot["phase"] == "serving" else None
+        return {}

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pdcluster_api.names import ROLE_ROUTER
+from pdcluster_operator.cli.tail import last_log_line
 
 _COLOURS: Final = {
     "serving": "green",
@@ -18,8 +19,6 @@ _COLOURS: Final = {
     "stopping": "yellow",
     "ended": "dim",
 }
-_TAIL_BYTES: Final = 4096
-_MESSAGE_CHARS_MAX: Final = 160
 
 Snapshot = Mapping[str, Any]
 
@@ -81,7 +80,8 @@ class LineView:
             state = (pod["phase"], pod["ready"], pod["restarts"])
             ready = "ready" if pod["ready"] else "not ready"
             restarts = f", {pod['restarts']} restarts" if pod["restarts"] else ""
-            why = f": {pod['message']}" if pod["restarts"] and pod["message"] else ""
+            said = last_log_line(Path(snapshot["logs"]), pod["name"]) or pod["message"]
+            why = f": {said}" if pod["restarts"] and not pod["ready"] and said else ""
             self._say(pod["name"], state, f"{pod['name']} {pod['phase']}, {ready}{restarts}{why}")
         where = f" at {snapshot['endpoint']}/v1" if snapshot["phase"] == "serving" else ""
         line = f"{snapshot['name']} is {snapshot['phase']}{where}"
@@ -125,19 +125,6 @@ def load_line(snapshot: Snapshot) -> str:
     rates = f"{load['requestsPerSecond']:.1f} requests/s"
     moved = f"hand-off {load['handoffGBps']:.2f} GB/s, {load['handoffBytes'] / 1e6:.1f} MB in all"
     return "  |  ".join([*queues, rates, moved])
-
-
-def last_log_line(logs: Path, pod: str, *, container: str = "worker") -> str:
-    """Return the last thing a container said; a progress bar's last state counts as a line."""
-    path = logs / pod / f"{container}.log"
-    try:
-        with path.open("rb") as file:
-            file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    lines = [line.strip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
-    return lines[-1][:_MESSAGE_CHARS_MAX] if lines else ""
 
 
 def _pods_table(snapshot: Snapshot) -> Table:

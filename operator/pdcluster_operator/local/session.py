@@ -33,6 +33,7 @@ _PASS_S: Final = 0.25  # between passes when nothing is reported
 _LOADS_S: Final = 1.0
 _ROUTER_LEAD_S: Final = 0.5  # router told to end -> workers told to end
 _CONTROL_END_S: Final = 3.0
+_RESTARTS_MAX: Final = 5  # of a pod that never was ready
 _WORKERS: Final = (Role.PREFILL.value, Role.DECODE.value)
 
 
@@ -112,9 +113,28 @@ class Session:
             self._pods.hurry()
         self.changed.set()
 
+    def check(self) -> None:
+        """Raise what broke the session, if something did; its tasks never end by themselves."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
     async def serving(self) -> None:
         """Return when requests are answered; raises what ended the session instead."""
         await self._until(lambda: self.phase == "serving")
+
+    def hopeless(self) -> str:
+        """Return why waiting for service is in vain: a worker that never was ready keeps ending.
+
+        The kubelet goes on restarting it, as it should; a command that waits may give up.
+        """
+        if self._served_once:
+            return ""
+        for pod in self._pods.records():
+            what = summary(pod)
+            if what["phase"] == "Failed" or (not pod.ready and what["restarts"] >= _RESTARTS_MAX):
+                return f"{pod.name}: {what['message']} (after {what['restarts']} restarts)"
+        return ""
 
     async def ended(self) -> None:
         """Return when it was stopped and nothing is left."""
@@ -149,6 +169,7 @@ class Session:
             "model": served_name(self.cluster),
             "phase": self.phase,
             "reason": next((reason for reason in reasons if reason), ""),
+            "hopeless": self.hopeless(),
             "endpoint": self.endpoint,
             "routable": routable,
             "pods": [summary(pod) for pod in self._pods.records()],
@@ -202,6 +223,4 @@ class Session:
             waiting = asyncio.create_task(self.changed.wait())
             await asyncio.wait([waiting, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
-            for task in self._tasks:
-                if task.done():
-                    await task  # raises what went wrong
+            self.check()

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from pdcluster_operator import cli
 from pdcluster_operator.cli.ask import Answer, answer_table
-from pdcluster_operator.cli.tail import follow, tail
-from pdcluster_operator.cli.view import LineView, last_log_line, render_snapshot
+from pdcluster_operator.cli.tail import follow, last_log_line, tail
+from pdcluster_operator.cli.view import LineView, render_snapshot
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -142,6 +142,8 @@ def test_logs_are_tailed_and_followed_over_a_rotation(tmp_path: Path) -> None:
     path.write_text("a\nb\nloading 10%\rloading 50%")
     assert tail(path, 0).startswith("a\nb\n")
     assert last_log_line(tmp_path.parent, tmp_path.name) == "loading 50%"
+    path.write_text('{"time": "x", "event": "died", "exit_code": 1}\n')
+    assert last_log_line(tmp_path.parent, tmp_path.name) == "died, 1"
     path.write_text("one\n")
     seen: list[str] = []
 
