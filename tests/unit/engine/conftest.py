@@ -1,3 +1,5 @@
+"""A tiny model and an engine of it."""
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""How a batch is laid out and split."""
+
 import numpy as np
 import pytest
 

@@ -1,5 +1,9 @@
+"""What is known before weights are loaded, and what is refused."""
+
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +140,28 @@ def test_waiting_threads_sleep() -> None:
     env = thread_env(3)
     assert env["OMP_NUM_THREADS"] == "3"
     assert (env["OMP_WAIT_POLICY"], env["KMP_BLOCKTIME"]) == ("passive", "0")
+
+
+def test_a_start_imports_neither_transformers_nor_gguf(tiny: Path) -> None:
+    """They cost seconds at every start; and the frontend's half costs no torch."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from pdcluster_worker.models.tokenizer import Tokenizer\n"
+        "from pdcluster_worker.models.source import prepare\n"
+        "from pdcluster_worker.engine import describe\n"
+        "from pdcluster_api.launch import EngineSpec\n"
+        "folder = prepare(sys.argv[1], Path(sys.argv[1]))\n"
+        "Tokenizer(folder); describe(folder, EngineSpec(device='cpu'))\n"
+        "assert 'torch' not in sys.modules\n"
+        "import pdcluster_worker.engine.torch_engine\n"
+        "assert not {'transformers', 'gguf', 'pip'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tiny)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": ":".join(sys.path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

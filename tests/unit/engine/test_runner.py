@@ -1,3 +1,5 @@
+"""The thread that computes beside the caller."""
+
 import threading
 from collections.abc import Sequence
 

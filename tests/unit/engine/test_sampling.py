@@ -1,3 +1,5 @@
+"""Tokens from logits: frequencies, filters, log-probabilities, independence of the batch."""
+
 import numpy as np
 import pytest
 import torch

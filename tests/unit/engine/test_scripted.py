@@ -1,3 +1,5 @@
+"""The double is as honest as it says."""
+
 from dataclasses import replace
 
 import numpy as np

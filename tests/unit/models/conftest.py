@@ -1,3 +1,5 @@
+"""Model folders."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""What templates may rely on, and what they may not do."""
+
 import pytest
 
 from pdcluster_worker.models.chat_template import ChatTemplate

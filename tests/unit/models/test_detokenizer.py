@@ -1,3 +1,5 @@
+"""Streamed pieces add up to the whole text and never hold half a character."""
+
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Every kind of source, made once, whole, or refused with words."""
+
 import hashlib
 import io
 import json

@@ -1,3 +1,5 @@
+"""The tokenizer against transformers."""
+
 import json
 from pathlib import Path
 from typing import Any
