@@ -1,3 +1,5 @@
+"""Runs: the pure merging of paired index lists."""
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
