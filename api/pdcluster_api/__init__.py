@@ -1,3 +1,3 @@
-"""What the operator, the workers and the tools agree on. Standard library only (plus gRPC stubs)."""
+"""What operator, workers and tools agree on. Standard library only, plus gRPC stubs."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Router + prefill + decode over NIXL says exactly what one aggregated worker and transformers say."""
+"""Router + prefill + decode over NIXL says what one aggregated worker and transformers say."""
 
 import asyncio
 import json

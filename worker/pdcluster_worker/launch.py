@@ -24,7 +24,7 @@ from pdcluster_worker.models.source import prepare
 from pdcluster_worker.models.tokenizer import Tokenizer
 from pdcluster_worker.transfer.settings import ucx_environment
 
-SCHEDULER_STOP_S: Final = 5.0  # SIGTERM to SIGKILL of the scheduler; its requests have ended by then
+SCHEDULER_STOP_S: Final = 5.0  # SIGTERM to SIGKILL of the scheduler; it has nothing left to do
 FLUSH_S: Final = 0.5  # for the last errors to reach clients after the scheduler has died
 
 _log: Final = Log("launch")
@@ -75,9 +75,7 @@ async def _serve(
     stop: asyncio.Event,
 ) -> int:
     try:
-        folder = await asyncio.to_thread(
-            prepare, settings.launch.model.source, settings.cache_dir
-        )
+        folder = await asyncio.to_thread(prepare, settings.launch.model.source, settings.cache_dir)
         tokenizer = await asyncio.to_thread(Tokenizer, folder)
     except ModelError as error:
         _log.error("the model cannot be served", error=str(error))
