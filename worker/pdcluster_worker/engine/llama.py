@@ -4,17 +4,22 @@
            -> norm -> head, for the rows that sample
 
 Only the sampled rows go through the last layer's feed-forward part: no other row is read again.
+Batches of fewer than `ROWS_MIN` rows are filled up with copies that nobody reads: the library's
+products are slower for one to three rows than for four (by 1.1-1.3x on one thread).
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from pdcluster_worker.engine.attention import Attention, Meta
-from pdcluster_worker.engine.batch import Layout
+from pdcluster_worker.engine.batch import Ints, Layout
 from pdcluster_worker.engine.config import LlamaConfig
 from pdcluster_worker.engine.rope import RopeTable, rotate
 from pdcluster_worker.engine.weights import LayerWeights, LlamaWeights
+
+ROWS_MIN = 4
 
 
 class Llama:
@@ -39,22 +44,31 @@ class Llama:
 
         Writes the KV rows of every token of the batch. Runs under `torch.inference_mode`.
         """
-        tokens = torch.from_numpy(layout.tokens).to(self._device)
-        positions = torch.from_numpy(layout.positions).to(self._device)
-        sampled = torch.from_numpy(layout.sampled_rows).to(self._device)
+        rows = len(layout.tokens)
+        tokens, positions = self._fill(layout.tokens), self._fill(layout.positions)
         cos, sin = self._rope.at(positions)
         meta = attention.plan(layout)
         hidden = self._weights.embedding.index_select(0, tokens)
+        spare = (0, 0, 0, max(ROWS_MIN - rows, 0))
         last = len(self._weights.layers) - 1
         for index, layer in enumerate(self._weights.layers):
             q, k, v = self._project(layer, hidden, cos, sin)
-            mixed = attention.attend(index, q=q, k=k, v=v, meta=meta)
+            mixed = attention.attend(index, q=q[:rows], k=k[:rows], v=v[:rows], meta=meta)
             if index == last:
                 if not layout.sampled:
                     return None
+                sampled = self._fill(layout.sampled_rows)
                 hidden, mixed = hidden.index_select(0, sampled), mixed.index_select(0, sampled)
+            elif spare[-1]:
+                mixed = functional.pad(mixed, spare)
             hidden = self._feed_forward(layer, layer.output.add(mixed, hidden))
-        return self._weights.head(self._norm(hidden, self._weights.norm)).float()
+        logits = self._weights.head(self._norm(hidden, self._weights.norm))
+        return logits[: len(layout.sampled)].float()
+
+    def _fill(self, values: Ints) -> Tensor:
+        """On the device, the last value repeated up to `ROWS_MIN`."""
+        spare = max(ROWS_MIN - len(values), 0)
+        return torch.from_numpy(np.pad(values, (0, spare), mode="edge")).to(self._device)
 
     def _project(
         self, layer: LayerWeights, hidden: Tensor, cos: Tensor, sin: Tensor
