@@ -2,8 +2,9 @@
 
 Both run in this process on the same weights, interleaved, so that a machine whose speed drifts
 drifts for both. A cell is the best of ``--rounds`` rounds in milliseconds, ``ours / theirs``: the
-least that other work on the machine can disturb. Ours goes through the whole engine: thread hand-over, sampling and all. Set the variables of
-`pdcluster_worker.engine.device.thread_env` first, as a worker's launcher does.
+least that other work on the machine can disturb. Ours goes through the whole engine: thread
+hand-over, sampling and all. Set the variables of `pdcluster_worker.engine.device.thread_env` first,
+as a worker's launcher does.
 """
 
 import argparse

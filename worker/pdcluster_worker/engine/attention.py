@@ -1,6 +1,6 @@
 """The seam between the model and attention over the paged pool.
 
-A new kernel is one new file that implements `Attention`, and one line in `create_attention`. An
+A new kernel is one new file that implements `Attention`, and one line in `torch_engine`. An
 implementation owns the pool's interpretation: it writes the new rows and reads all rows.
 """
 
