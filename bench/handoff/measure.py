@@ -22,8 +22,12 @@ WAYS: Mapping[str, Callable[[Pair], Way]] = {
 WARM_UP_ROUNDS = 3
 
 
-def measure(shape: Shape, *, rounds: int, seed: int) -> dict[str, list[float]]:
-    """Seconds per way and round.
+def measure(
+    shape: Shape, *, rounds: int, seed: int, rest_s: float = 0.0, only: tuple[str, ...] = ()
+) -> dict[str, list[float]]:
+    """Seconds per way and round; ``only`` some ways, each after a rest of ``rest_s``.
+
+    Without a rest caches, branch predictors and clock are warm, as no hand-off in life finds them.
 
     Within a round the ways take turns in random order, each with pages of its own: the pages of the
     way before are still in the cache, which would flatter whoever follows.
@@ -34,7 +38,7 @@ def measure(shape: Shape, *, rounds: int, seed: int) -> dict[str, list[float]]:
     sender = Side(shape, SENDER)
     try:
         pair = _connect(sender, receiver)
-        ways = {name: make(pair) for name, make in WAYS.items()}
+        ways = {name: make(pair) for name, make in WAYS.items() if not only or name in only}
         _verify(pair, ways, seed=seed)
         names = list(ways)
         seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -42,6 +46,8 @@ def measure(shape: Shape, *, rounds: int, seed: int) -> dict[str, list[float]]:
         order = random.Random(seed)
         for number in range(rounds + WARM_UP_ROUNDS):
             for name in order.sample(names, len(names)):
+                if rest_s:
+                    sender.clock.sleep(rest_s)
                 took = ways[name].measure(next(todo))
                 if number >= WARM_UP_ROUNDS:
                     seconds[name].append(took)

@@ -58,3 +58,18 @@ def markdown(rows: Sequence[Row]) -> str:
 def plain(rows: Sequence[Row]) -> list[dict[str, object]]:
     """For JSON."""
     return [asdict(r) for r in rows]
+
+
+def scheduled_markdown(rows: Sequence[tuple[Row, Sequence[float]]]) -> str:
+    """Whole hand-offs through both schedulers, beside bare writes after an equal rest."""
+    lines = [
+        "| shape | MB | raw us, rested | write us, rested | decided to commit us | over raw us |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r, seconds in rows:
+        raw, whole = r.us["raw block-first"], median(seconds) * 1e6
+        lines.append(
+            f"| {r.shape} | {r.megabytes:.2f} | {raw:.0f} | {r.us['product']:.0f} "
+            f"| {whole:.0f} | {whole - raw:+.0f} |"
+        )
+    return "\n".join(lines) + "\n"
