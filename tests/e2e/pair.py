@@ -65,16 +65,28 @@ class Side:
 
 
 @contextlib.asynccontextmanager
-async def pair(state: Path, *, spoil: bool = False) -> AsyncIterator[tuple[Side, Side]]:
-    """Both schedulers, ready."""
+async def pair(
+    state: Path, *, spoil: bool = False, decode_page_tokens: int = 16
+) -> AsyncIterator[tuple[Side, Side]]:
+    """Both schedulers, ready. ``spoil``: decode zeroes a page that it was given."""
     number = next(_pairs)
     async with contextlib.AsyncExitStack() as stack:
         sides = []
         for index, role in enumerate((Role.PREFILL, Role.DECODE)):
             address = f"127.80.{os.getpid() % 250 + 1}.{2 * number + index}"
             hook = {"spoil": spoil and role is Role.DECODE}
+            launch = LaunchSpec(
+                role=role,
+                model=ModelSpec(source="tiny://llama?seed=0"),
+                engine=EngineSpec(
+                    dtype="float32",
+                    threads=1,
+                    chunk_tokens=128,
+                    page_tokens=16 if role is Role.PREFILL else decode_page_tokens,
+                ),
+            )
             side = await stack.enter_async_context(
-                _side(role, address, state / f"{role}{number}", hook)
+                _side(launch, address, state / f"{role}{number}", hook)
             )
             sides.append(side)
         for side in sides:
@@ -84,14 +96,11 @@ async def pair(state: Path, *, spoil: bool = False) -> AsyncIterator[tuple[Side,
 
 
 @contextlib.asynccontextmanager
-async def _side(role: Role, address: str, run: Path, hook: dict[str, Any]) -> AsyncIterator[Side]:
+async def _side(
+    launch: LaunchSpec, address: str, run: Path, hook: dict[str, Any]
+) -> AsyncIterator[Side]:
     run.mkdir(parents=True)
     (run / "hook.json").write_text(json.dumps({**hook, "digests": str(run / "digests")}))
-    launch = LaunchSpec(
-        role=role,
-        model=ModelSpec(source="tiny://llama?seed=0"),
-        engine=EngineSpec(dtype="float32", threads=1, chunk_tokens=128),
-    )
     own = load({**os.environ, "PDCLUSTER_LAUNCH": '{"role": "prefill"}'})
     settings = Settings(
         launch=launch, pod_name=run.name, pod_uid=f"uid-{run.name}", pod_ip=address, token="",
@@ -106,7 +115,7 @@ async def _side(role: Role, address: str, run: Path, hook: dict[str, Any]) -> As
     link.start()
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(link.close)
-        if role is Role.PREFILL:
+        if launch.role is Role.PREFILL:
             bootstrap = BootstrapServer(clock, token="", rooms_max=64)
             await stack.enter_async_context(
                 serving(bootstrap.app(), host=address, port=PORT_BOOTSTRAP)

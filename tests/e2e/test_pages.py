@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from pdcluster_api.names import PORT_BOOTSTRAP
+from pdcluster_worker.kv.metadata import ROW_BYTES
 from pdcluster_worker.wire.local import Failed, Hop, Tokens
 from tests.e2e.pair import Side, pair
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
 
+PAGE_BYTES = 4 * 2 * 2 * 16 * 32 * 4  # layers, K and V, heads, tokens, dim, float32
 LENGTHS = (1, 15, 16, 17, 127, 128, 129, 300, 1000)
 
 
@@ -27,6 +29,8 @@ async def hand_off(prefill: Side, decode: Side, prompt: list[int], room: int) ->
     handoff = tokens[-1].handoff
     assert handoff is not None
     assert handoff.pages == -(-len(prompt) // 16)
+    # As the transfer library itself counted them: pages and one metadata row, nothing else.
+    assert handoff.bytes == handoff.pages * PAGE_BYTES + ROW_BYTES
     return [token for message in tokens for token in message.ids]
 
 
@@ -45,3 +49,23 @@ async def test_pages_are_equal_and_a_spoilt_page_is_noticed(tmp_path: Path) -> N
         spoilt = await hand_off(prefill, decode, prompts[9], 9)
         assert prefill.digests[9] != decode.digests[9]
     assert spoilt != answers[-1], "decode does not read the pages it was given"
+
+
+async def test_e09_other_page_size_fails_the_request_and_both_live_on(tmp_path: Path) -> None:
+    async with pair(tmp_path, decode_page_tokens=32) as (prefill, decode):
+        for room in (1, 2):
+            hop = Hop(host=prefill.settings.pod_ip, port=PORT_BOOTSTRAP, room=room)
+            first, answer = await asyncio.gather(
+                prefill.ask(f"r{room}", [20] * 40, hop=hop, max_new=4),
+                decode.ask(f"r{room}", [20] * 40, hop=hop, max_new=4),
+            )
+            assert isinstance(answer, Failed)
+            assert answer.kind == "peer_incompatible"
+            assert "fingerprint differs" in answer.message
+            assert isinstance(first, Failed)
+            assert first.kind == "peer_refused"
+        for side in (prefill, decode):
+            assert side.process.returncode is None
+            status = await side.link.status(2.0)
+            assert status.pages.free == status.pages.total
+            assert not status.stages
