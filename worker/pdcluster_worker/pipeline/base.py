@@ -21,12 +21,14 @@ from pdcluster_worker.core.errors import (
     RoomConflict,
     Unavailable,
     WorkerError,
+    rebuild,
 )
 from pdcluster_worker.core.ports import BatchResult, Contact, WriteStats
 from pdcluster_worker.kv.lease import Pools
 from pdcluster_worker.pipeline.effects import Address, Effect, Emit, Launch
+from pdcluster_worker.pipeline.probe import Prober
 from pdcluster_worker.pipeline.request import Request, from_submit
-from pdcluster_worker.wire.local import Failed, Submit, Tokens
+from pdcluster_worker.wire.local import FAKE_HOST, Decline, Failed, Hop, Submit, Tokens
 from pdcluster_worker.wire.notice import Notice
 from pdcluster_worker.wire.peer import Body
 
@@ -80,11 +82,15 @@ class Pipeline:
         self._by_rid: dict[str, Request] = {}
         self._by_room: dict[int, Request] = {}
         self.outbox = outbox
+        self.prober = Prober(pools, outbox)
         self.handoff_seconds = 0.0
 
     # ------------------------------------------------------------------ driven by the role
     def submit(self, message: Submit, now: float) -> None:
         """A new request from the frontend."""
+        if message.hop is not None and message.hop.host == FAKE_HOST:
+            self.prober.ask(message.rid)
+            return
         try:
             request = self._intake(message)
         except WorkerError as error:
@@ -100,11 +106,17 @@ class Pipeline:
         """The client left, or the frontend saw a stop string (``finished``). Exact rid (E73)."""
         request = self._by_rid.get(rid)
         if request is None:
+            self.prober.forget(rid)
             return
         if finished and not request.answered:
             request.answered = True
             request.outcome = "finished"
         self._fail(request, Aborted(reason), now)
+
+    def decline(self, message: Decline, now: float) -> None:
+        """The frontend refused a request itself. A live one that owns the room is another's."""
+        if message.hop.room not in self._by_room:
+            self._end_other_leg(message.hop, rebuild(message.kind, message.message), now)
 
     def frame(self, sender: str, body: Body, *, now: float) -> None:
         """A control frame that the codec has checked."""
@@ -179,6 +191,9 @@ class Pipeline:
 
     def _fail(self, request: Request, error: WorkerError, now: float) -> None:
         raise NotImplementedError
+
+    def _end_other_leg(self, hop: Hop, error: WorkerError, now: float) -> None:
+        """A room will get no request here: whoever waits for it is told (E59)."""
 
     def _refuse(self, message: Submit, error: WorkerError, now: float) -> None:
         """Answer a request that never became live."""

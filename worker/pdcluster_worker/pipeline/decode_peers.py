@@ -200,16 +200,16 @@ class DecodePeers(BatchPipeline):
             if not arrival.quiet:
                 self._peers.say(arrival.instance, arrival.abort(request.room))
         elif not cause.by_peer:
-            self._tell_unpublished(request.hop, cause.error, now)
+            self._end_other_leg(request.hop, cause.error, now)
 
-    def _tell_unpublished(self, hop: Hop, error: WorkerError, now: float) -> None:
+    def _end_other_leg(self, hop: Hop, error: WorkerError, now: float) -> None:
         abort = Abort(room=hop.room, generation=0, kind=error.kind, message=str(error))
         self._book.tell((hop.host, hop.port), abort, now=now)
 
     def _refuse(self, message: Submit, error: WorkerError, now: float) -> None:
         super()._refuse(message, error, now)
         if message.hop is not None and not isinstance(error, RoomConflict):
-            self._tell_unpublished(message.hop, error, now)  # else prefill would wait (E59)
+            self._end_other_leg(message.hop, error, now)  # else prefill would wait (E59)
 
     def _needed(self, instance: str) -> bool:
         return any(a.instance == instance for a in self._arrivals.values())

@@ -1,6 +1,6 @@
 """Messages inside one pod, over ZMQ ipc: frontend -> scheduler, scheduler -> frontend, status.
 
-    frontend  PUSH --requests.sock-->  PULL  scheduler     Submit, Abort
+    frontend  PUSH --requests.sock-->  PULL  scheduler     Submit, Abort, Decline
     frontend  PULL <--outputs.sock---  PUSH  scheduler     Ready, Tokens, Failed
     anyone    REQ  <--status.sock--->  ROUTER scheduler    Ask -> Status | MetricsText
 
@@ -8,9 +8,14 @@ One message is one msgpack frame of one of the tagged structs below. A socket en
 something else drops and counts it.
 """
 
+from typing import Final
+
 import msgspec
 
 from pdcluster_api.states import Stage
+
+# The bootstrap host of a health probe: one token, computed here, without a peer.
+FAKE_HOST: Final = "2.2.2.2"
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,6 +31,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None  # None: none; 0: of the chosen token only; k <= 128: top k too
+    presence_penalty: float = 0.0  # taken off a token's logit once it is in the answer
+    frequency_penalty: float = 0.0  # the same, for each time that it is there
+    repetition_penalty: float = 1.0  # > 0; divides logits > 0 of seen tokens, multiplies others
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token, added to its logit)
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +61,14 @@ class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     rid: str
     reason: str
     finished: bool = False
+
+
+class Decline(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The frontend refused a request of this room itself; the other leg must not wait for it."""
+
+    hop: Hop
+    kind: str  # of `core.errors`
+    message: str
 
 
 class TopLogprob(msgspec.Struct, frozen=True, array_like=True):
@@ -151,6 +168,6 @@ class MetricsText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     text: bytes
 
 
-ToScheduler = Submit | Abort
+ToScheduler = Submit | Abort | Decline
 ToFrontend = Ready | Tokens | Failed
 Answer = Status | MetricsText
