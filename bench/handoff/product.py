@@ -25,14 +25,14 @@ class Product:
 
     def _send(self, plan: Plan) -> None:
         transport = self._transport
-        handle = transport.write(
+        handle = transport.prepare(
             agent=self._peer,
             region="kv",
             source=plan.source,
             target=plan.target,
             notice=b"notice",
-            deadline=self._clock.now() + DEADLINE_S,
         )
+        transport.post(handle, deadline=self._clock.now() + DEADLINE_S)
         while transport.poll(handle) is not WriteState.DONE:
             pass
         transport.release(handle)

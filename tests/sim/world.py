@@ -19,12 +19,14 @@ from pdcluster_worker.pipeline.aggregated import AggregatedPipeline
 from pdcluster_worker.pipeline.base import Pipeline, PipelineSettings
 from pdcluster_worker.pipeline.decode import DecodePipeline
 from pdcluster_worker.pipeline.effects import (
+    Discard,
     Effect,
     Emit,
     FillRow,
     Join,
     Launch,
     Part,
+    Prepare,
     Resolve,
     Send,
     Write,
@@ -83,6 +85,7 @@ class Node:
         self.lookups: list[tuple[tuple[str, int], Contact | WorkerError]] = []
         self.outcomes: list[Callable[[float], None]] = []
         self.joined: set[str] = set()
+        self.prepared: set[int] = set()  # tickets of writes made ready
         self.answers: dict[str, Answer] = {}
         self.codec = FrameCodec(
             cluster="sim", token="t", instance=self.instance, frame_bytes_max=1 << 20
@@ -169,11 +172,16 @@ class Node:
         match effect:
             case Emit():
                 self._emit(effect.message)
+            case Prepare():
+                self.prepared.add(effect.write.ticket)
+            case Discard():
+                self.prepared.discard(effect.ticket)
             case Launch():
                 self.engine.launch(effect.steps, now + world.random.uniform(0.005, 0.05))
             case FillRow():
                 self.rows.write(effect.row, effect.content)
             case Write():
+                self.prepared.discard(effect.ticket)
                 world.write(self, effect, now=now)
             case Send():
                 frame = self.codec.encode(effect.body, receiver=effect.receiver)
@@ -217,6 +225,7 @@ class Node:
             and pages.free == pages.total
             and rows.free == rows.total
             and not self.host_memory.copies
+            and not self.prepared
         )
 
 

@@ -50,14 +50,15 @@ class Writer:
         notice: bytes = b"notice",
         within_s: float = FAR_FUTURE_S,
     ) -> int:
-        return self.transport.write(
+        handle = self.transport.prepare(
             agent=agent,
             region=region,
             source=source,
             target=target,
             notice=notice,
-            deadline=self.clock.now() + within_s,
         )
+        self.transport.post(handle, deadline=self.clock.now() + within_s)
+        return handle
 
     def finish(self, handle: int) -> None:
         """Poll to DONE."""

@@ -174,22 +174,19 @@ class Transport(Protocol):
         """Forget a peer. Unknown agents are ignored. Its handles must be released before."""
         ...
 
-    def write(
-        self,
-        *,
-        agent: str,
-        region: str,
-        source: PageIds,
-        target: PageIds,
-        notice: bytes,
-        deadline: float,
+    def prepare(
+        self, *, agent: str, region: str, source: PageIds, target: PageIds, notice: bytes
     ) -> int:
-        """Post a write of items ``source`` of our region into items ``target`` of the peer's.
+        """Make a write of items ``source`` of our region into items ``target`` of the peer's.
 
-        Returns a handle. Contiguous runs are merged. ``notice`` (<= 512 bytes) is delivered to the
-        peer after the data, once this side polls the handle to DONE. Past ``deadline`` (clock
-        seconds) `poll` raises. ``source`` and ``target`` have equal length >= 1.
+        Nothing moves before `post`; returns a handle. Contiguous runs are merged. ``notice`` (<=
+        512 bytes) is delivered to the peer after the data, once this side polls the handle to
+        DONE. ``source`` and ``target`` have equal length >= 1.
         """
+        ...
+
+    def post(self, handle: int, *, deadline: float) -> None:
+        """Start a prepared write, once. Past ``deadline`` (clock seconds) `poll` raises."""
         ...
 
     def poll(self, handle: int) -> WriteState:

@@ -70,12 +70,27 @@ class Write:
     """Post a write to a peer; `write_done` or `write_failed` follows, then it is settled."""
 
     key: int  # 0 for a handshake's warm-up
+    ticket: int = 0  # of a `Prepare` before it; 0: none
     instance: str
     region: str
     source: PageIds
     target: PageIds
     notice: Notice
-    deadline: float
+    within_s: float  # from its posting
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Make ready what will be posted soon, while the model computes; it may never be."""
+
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """A prepared write will not be posted."""
+
+    ticket: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +101,4 @@ class FillRow:
     content: RowContent
 
 
-Effect = Emit | Resolve | Send | Join | Part | Launch | Write | FillRow
+Effect = Emit | Resolve | Send | Join | Part | Launch | Write | FillRow | Prepare | Discard

@@ -161,7 +161,7 @@ class PeerTable:
                 source=row,
                 target=row,
                 notice=Notice(kind=NoticeKind.WARM, writer=self._instance, reader=instance),
-                deadline=now + self._limits.transfer_timeout_s,
+                within_s=self._limits.transfer_timeout_s,
             )
         )
 

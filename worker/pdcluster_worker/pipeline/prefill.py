@@ -16,15 +16,14 @@ import numpy as np
 
 from pdcluster_api.states import Stage
 from pdcluster_worker.core.errors import (
+    Aborted,
     BootstrapTimeout,
     EngineError,
     PeerIncompatible,
     PeerLost,
     PeerRefused,
-    QueueTimeout,
     RoomConflict,
     TransferPeerLost,
-    TransferTimeout,
     WorkerError,
 )
 from pdcluster_worker.core.ports import BatchResult, StepResult, WriteStats
@@ -33,12 +32,12 @@ from pdcluster_worker.pipeline.base import Cause, Pipeline, PipelineSettings
 from pdcluster_worker.pipeline.effects import Effect, Launch
 from pdcluster_worker.pipeline.legs import Legs
 from pdcluster_worker.pipeline.peers import Change, PeerTable
-from pdcluster_worker.pipeline.prefill_table import TABLE, Action, Event
+from pdcluster_worker.pipeline.prefill_table import TABLE, Action, Event, overdue
 from pdcluster_worker.pipeline.prompts import PromptQueue
 from pdcluster_worker.pipeline.request import Request
 from pdcluster_worker.pipeline.sending import Hand, Sender
 from pdcluster_worker.pipeline.table import Walker
-from pdcluster_worker.wire.local import Submit
+from pdcluster_worker.wire.local import Hop, Submit
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import (
     Abort,
@@ -103,9 +102,11 @@ class PrefillPipeline(Pipeline):
         hand = self._hands.get(request.key)
         match action:
             case Action.SEND_PAGES if hand is not None:
-                self._sender.pages(request, hand, now=now, last=False)
+                self._sender.pages(request, hand, now=now)
             case Action.SEND_LAST if hand is not None:
                 self._sender.last(request, hand, now=now)
+            case Action.DISCARD if hand is not None:
+                self._sender.discard(hand)
             case Action.REPORT if hand is not None:
                 self._count_handoff(request, hand, now)
             case Action.TELL if hand is not None and cause is not None and not cause.by_peer:
@@ -134,9 +135,11 @@ class PrefillPipeline(Pipeline):
 
     def _refuse(self, message: Submit, error: WorkerError, now: float) -> None:
         super()._refuse(message, error, now)
-        if message.hop is None or isinstance(error, RoomConflict):
-            return
-        if (orphan := self._legs.refuse(message.hop.room, error, now=now)) is not None:
+        if message.hop is not None and not isinstance(error, RoomConflict):
+            self._end_other_leg(message.hop, error, now)
+
+    def _end_other_leg(self, hop: Hop, error: WorkerError, now: float) -> None:
+        if (orphan := self._legs.refuse(hop.room, error, now=now)) is not None:
             self._sender.refuse(orphan, error, quiescent=True)
 
     # ------------------------------------------------------------------------------ frames
@@ -206,7 +209,9 @@ class PrefillPipeline(Pipeline):
         self._apply(request, Event.PUBLISHED, now)
 
     def _abort_by_peer(self, sender: str, abort: Abort, now: float) -> None:
-        error = PeerRefused(f"decode ended the request: {abort.message}")
+        # An abort that somebody asked for is one on this leg too: a router must not try again.
+        failure = Aborted if abort.kind == Aborted.kind else PeerRefused
+        error = failure(f"decode ended the request: {abort.message}")
         request = self._by_room.get(abort.room)
         hand = self._hands.get(request.key) if request is not None else None
         if request is not None and hand is not None:
@@ -311,17 +316,8 @@ class PrefillPipeline(Pipeline):
             self._launch(now)
 
     def _overdue(self, request: Request, now: float) -> None:
-        waited = f"after {now - request.since:.1f} s"
-        match request.stage:
-            case Stage.BOOTSTRAP:
-                error: WorkerError = BootstrapTimeout(f"no decode published pages {waited}")
-            case Stage.INFLIGHT:
-                error = TransferTimeout(f"the last writes did not settle {waited}")
-            case Stage.DEFERRED:
-                return
-            case _:
-                error = QueueTimeout(f"not computed {waited}")
-        self._fail(request, error, now)
+        if error := overdue(request.stage, now - request.since):
+            self._fail(request, error, now)
 
     def _held_rooms(self, instance: str) -> tuple[RoomKey, ...]:
         return tuple(
@@ -356,6 +352,9 @@ class PrefillPipeline(Pipeline):
             self._apply(request, Event.ADMITTED, now)
         if steps := self._prompts.steps():
             self.outbox.append(Launch(tuple(steps)))
+        for step in steps:
+            if step.sample is not None:  # a prompt's last chunk: what follows it is known already
+                self._sender.prepare_last(self._by_key[step.key], self._hands[step.key])
 
     def _lend(self, request: Request) -> bool:
         pages = self.settings.pages_for(len(request.prompt))

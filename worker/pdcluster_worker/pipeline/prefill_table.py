@@ -4,6 +4,12 @@ from enum import StrEnum
 from typing import Final
 
 from pdcluster_api.states import Stage
+from pdcluster_worker.core.errors import (
+    BootstrapTimeout,
+    QueueTimeout,
+    TransferTimeout,
+    WorkerError,
+)
 from pdcluster_worker.pipeline.table import Row, Table
 
 
@@ -25,6 +31,7 @@ class Action(StrEnum):
 
     SEND_PAGES = "send whole pages"
     SEND_LAST = "send last pages and row"
+    DISCARD = "discard prepared writes"
     REPORT = "report figures to decode"
     TELL = "tell decode"
     BURY = "remember the room"
@@ -45,8 +52,22 @@ TABLE: Final[Table[Event, Action]] = {
         None, (Action.TELL, Action.ACK, Action.BURY, Action.ANSWER_FAILURE)
     ),
     (Stage.WAITING, Event.FAILED): Row(None, (Action.TELL, Action.ACK, Action.ANSWER_FAILURE)),
-    (Stage.FORWARD, Event.FAILED): Row(Stage.DEFERRED, (Action.TELL, Action.ANSWER_FAILURE)),
+    (Stage.FORWARD, Event.FAILED): Row(
+        Stage.DEFERRED, (Action.DISCARD, Action.TELL, Action.ANSWER_FAILURE)
+    ),
     (Stage.INFLIGHT, Event.FAILED): Row(Stage.DEFERRED, (Action.TELL, Action.ANSWER_FAILURE)),
     (Stage.DEFERRED, Event.FAILED): Row(Stage.DEFERRED),
     (Stage.DEFERRED, Event.QUIET): Row(None, (Action.ACK, Action.RELEASE)),
 }
+
+
+def overdue(stage: Stage | None, waited_s: float) -> WorkerError | None:
+    """What a request fails with that stayed in ``stage`` for too long; None: it stays."""
+    waited = f"after {waited_s:.1f} s"
+    if stage is Stage.BOOTSTRAP:
+        return BootstrapTimeout(f"no decode published pages {waited}")
+    if stage is Stage.INFLIGHT:
+        return TransferTimeout(f"the last writes did not settle {waited}")
+    if stage is Stage.DEFERRED:
+        return None
+    return QueueTimeout(f"not computed {waited}")

@@ -5,6 +5,7 @@ and says explicitly that it is the last; the metadata row follows in a write of 
 B.4).
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import numpy as np
 from pdcluster_worker.core.errors import WorkerError
 from pdcluster_worker.core.ports import PageIds, RowContent
 from pdcluster_worker.pipeline.base import PipelineSettings
-from pdcluster_worker.pipeline.effects import Effect, FillRow, Write
+from pdcluster_worker.pipeline.effects import Discard, Effect, FillRow, Prepare, Write
 from pdcluster_worker.pipeline.peers import PeerTable
 from pdcluster_worker.pipeline.request import Request
 from pdcluster_worker.wire.local import Handoff
@@ -33,6 +34,7 @@ class Hand:
     sent_pages: int = 0
     chunks: int = 0
     open_writes: int = 0
+    prepared: tuple[Write, Write] | tuple[()] = ()  # the last pages and the row, not posted yet
     bytes: int = 0
     descriptors: int = 0
     first_at: float = 0.0
@@ -64,7 +66,7 @@ class Part:
 
 
 class Sender:
-    """Turns computed pages into writes and outcomes into frames. Keeps no state of its own."""
+    """Turns computed pages into writes and outcomes into frames; its state is in each `Hand`."""
 
     def __init__(
         self,
@@ -78,34 +80,41 @@ class Sender:
         self._peers = peers
         self._emit = emit
         self._instance = instance
+        self._tickets = itertools.count(1)
 
-    def pages(self, request: Request, hand: Hand, *, now: float, last: bool) -> None:
-        """Send the whole pages computed so far, and with ``last`` the partial one too."""
-        assert request.lease is not None
-        first = hand.publish.start_page
+    def pages(self, request: Request, hand: Hand, *, now: float) -> None:
+        """Send the whole pages computed so far."""
         whole = request.computed // self._settings.page_tokens
-        end = self._settings.pages_for(request.computed) if last else whole
-        start = first + hand.sent_pages
-        if end <= start:
-            # A chunk smaller than a page. The last chunk always has a page of its own: its final
-            # token lies in a page that was not whole before.
-            assert not last
-            return
-        hand.sent_pages += end - start
-        notice = self._notice(hand, NoticeKind.CHUNK, last=last)
-        hand.chunks += 1
-        target = hand.target[start - first : end - first]
-        part = Part("kv", request.lease.pages[start:end], target)
-        self._write(request.key, hand, part, notice=notice, now=now)
+        if whole > hand.publish.start_page + hand.sent_pages:  # else: a chunk within a page
+            write = self._pages(request, hand, end=whole, last=False)
+            self._open(hand, write, now=now)
+
+    def prepare_last(self, request: Request, hand: Hand) -> None:
+        """Make the last writes ready while their chunk is computed."""
+        hand.prepared = self._last(request, hand)
+        for write in hand.prepared:
+            self._emit(Prepare(write))
+
+    def discard(self, hand: Hand) -> None:
+        """The last writes will not be posted."""
+        for write in hand.prepared:
+            self._emit(Discard(write.ticket))
+        hand.prepared = ()
 
     def last(self, request: Request, hand: Hand, *, now: float) -> None:
-        """Fill the metadata row, send the remaining pages and the row."""
-        lease, token = request.lease, request.first
-        assert lease is not None
-        assert lease.row is not None
+        """Send the remaining pages, the partial one too, and the metadata row."""
+        pages, row = hand.prepared or self._last(request, hand)
+        hand.prepared = ()
+        # Pages first: the library copies while it posts, and the row is filled behind it.
+        self._open(hand, pages, now=now)
+        self._emit(FillRow(int(row.source[0]), self._content(request, hand)))
+        self._open(hand, row, now=now)
+
+    def _content(self, request: Request, hand: Hand) -> RowContent:
+        token = request.first
         assert token is not None
         assert token.token is not None
-        content = RowContent(
+        return RowContent(
             room=request.room,
             generation=hand.publish.generation,
             token=token.token,
@@ -114,13 +123,33 @@ class Sender:
             logprob=token.logprob,
             top=token.top,
         )
-        # Pages first: the library copies while it posts, and the row is filled behind it.
-        self.pages(request, hand, now=now, last=True)
-        self._emit(FillRow(lease.row, content))
+
+    def _last(self, request: Request, hand: Hand) -> tuple[Write, Write]:
+        """The write of the pages and that of the row.
+
+        There always is a page to send: the prompt's last token lies in one that was not whole
+        before it was computed.
+        """
+        assert request.lease is not None
+        assert request.lease.row is not None
+        end = self._settings.pages_for(len(request.prompt))
+        pages = self._pages(request, hand, end=end, last=True)
+        rows = np.array([[request.lease.row], [hand.publish.row]], np.int32)
         notice = self._notice(hand, NoticeKind.ROW, last=True)
-        source, target = np.array([[lease.row], [hand.publish.row]], np.int32)
-        part = Part("meta", source, target)
-        self._write(request.key, hand, part, notice=notice, now=now)
+        part = Part("meta", rows[0], rows[1])
+        return pages, self._write(request.key, hand, part, notice=notice)
+
+    def _pages(self, request: Request, hand: Hand, *, end: int, last: bool) -> Write:
+        assert request.lease is not None
+        first = hand.publish.start_page
+        start = first + hand.sent_pages
+        assert end > start
+        hand.sent_pages = end - first
+        notice = self._notice(hand, NoticeKind.CHUNK, last=last)
+        hand.chunks += 1
+        target = hand.target[start - first : end - first]
+        part = Part("kv", request.lease.pages[start:end], target)
+        return self._write(request.key, hand, part, notice=notice)
 
     def _notice(self, hand: Hand, kind: NoticeKind, *, last: bool) -> Notice:
         return Notice(
@@ -134,20 +163,22 @@ class Sender:
             last=last,
         )
 
-    def _write(self, key: int, hand: Hand, part: Part, *, notice: Notice, now: float) -> None:
+    def _write(self, key: int, hand: Hand, part: Part, *, notice: Notice) -> Write:
+        return Write(
+            key=key,
+            ticket=next(self._tickets),
+            instance=hand.instance,
+            region=part.region,
+            source=part.source,
+            target=part.target,
+            notice=notice,
+            within_s=self._settings.limits.transfer_timeout_s,
+        )
+
+    def _open(self, hand: Hand, write: Write, *, now: float) -> None:
         hand.open_writes += 1
         hand.first_at = hand.first_at or now
-        self._emit(
-            Write(
-                key=key,
-                instance=hand.instance,
-                region=part.region,
-                source=part.source,
-                target=part.target,
-                notice=notice,
-                deadline=now + self._settings.limits.transfer_timeout_s,
-            )
-        )
+        self._emit(write)
 
     # ------------------------------------------------------------------------------ frames
     def report(self, hand: Hand, now: float) -> None:

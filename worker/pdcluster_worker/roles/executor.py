@@ -20,12 +20,14 @@ from pdcluster_worker.core.log import Log, Sparse
 from pdcluster_worker.core.ports import Contact, Engine, RowStore, Transport, WriteState
 from pdcluster_worker.pipeline.base import Pipeline
 from pdcluster_worker.pipeline.effects import (
+    Discard,
     Effect,
     Emit,
     FillRow,
     Join,
     Launch,
     Part,
+    Prepare,
     Resolve,
     Send,
     Write,
@@ -69,6 +71,7 @@ class Executor:
         self._log = log
         self._sparse = Sparse(rim.clock)
         self._open: dict[int, _Open] = {}
+        self._prepared: dict[int, tuple[str, int]] = {}  # ticket -> instance, handle
         self._agents: dict[str, str] = {}  # instance -> agent
         self._parting: dict[str, str] = {}  # instances to forget once their writes are settled
         self.dropped: Counter[str] = Counter()
@@ -105,6 +108,10 @@ class Executor:
                     rim.rows.write(effect.row, effect.content)
                 case Write():
                     self._write(effect)
+                case Prepare():
+                    self._prepare(effect.write)
+                case Discard():
+                    self._discard(effect.ticket)
                 case Send():
                     self._send(effect)
                 case Resolve():
@@ -119,21 +126,40 @@ class Executor:
     def _write(self, effect: Write) -> None:
         rim, now = self._rim, self._rim.clock.now()
         try:
-            if rim.transport is None or effect.instance not in self._agents:
-                raise TransferInvalid(f"peer {effect.instance} is not joined")
-            handle = rim.transport.write(
-                agent=self._agents[effect.instance],
-                region=effect.region,
-                source=effect.source,
-                target=effect.target,
-                notice=effect.notice.pack(),
-                deadline=effect.deadline,
-            )
+            prepared = self._prepared.pop(effect.ticket, None)
+            _, handle = self._make(effect) if prepared is None else prepared
+            assert rim.transport is not None
+            rim.transport.post(handle, deadline=now + effect.within_s)
         except TransferError as error:
             self._failed(effect.key, effect.instance, error, now)
             self._pipeline.write_settled(effect.key, now)
             return
         self._open[handle] = _Open(effect.key, effect.instance)
+
+    def _make(self, effect: Write) -> tuple[str, int]:
+        transport = self._rim.transport
+        if transport is None or effect.instance not in self._agents:
+            raise TransferInvalid(f"peer {effect.instance} is not joined")
+        handle = transport.prepare(
+            agent=self._agents[effect.instance],
+            region=effect.region,
+            source=effect.source,
+            target=effect.target,
+            notice=effect.notice.pack(),
+        )
+        return effect.instance, handle
+
+    def _prepare(self, write: Write) -> None:
+        try:
+            self._prepared[write.ticket] = self._make(write)
+        except TransferError as error:
+            # Told again, and acted upon, when it is to be posted.
+            self._log.debug("write not prepared", peer=write.instance, error=str(error))
+
+    def _discard(self, ticket: int) -> None:
+        prepared = self._prepared.pop(ticket, None)
+        if prepared is not None and self._rim.transport is not None:
+            self._rim.transport.release(prepared[1])
 
     def poll_writes(self, now: float) -> int:
         """Look at every open write; returns how many settled."""
@@ -200,6 +226,8 @@ class Executor:
             return
         busy = {write.instance for write in self._open.values()}
         for instance in [i for i in self._parting if i not in busy]:
+            for ticket in [t for t, (owner, _) in self._prepared.items() if owner == instance]:
+                self._discard(ticket)
             agent = self._parting.pop(instance)
             self._agents.pop(instance, None)
             transport.remove_peer(agent)

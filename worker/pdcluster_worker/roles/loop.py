@@ -26,7 +26,7 @@ from pdcluster_worker.roles.report import Report
 from pdcluster_worker.roles.sockets import Waker
 from pdcluster_worker.wire.codec import ask, to_scheduler
 from pdcluster_worker.wire.codec import write as encode_local
-from pdcluster_worker.wire.local import MetricsText, Submit
+from pdcluster_worker.wire.local import Abort, MetricsText, Submit
 from pdcluster_worker.wire.notice import unpack
 
 CHECK_INTERVAL_S = 5.0  # between two integrity checks of idle pools
@@ -63,14 +63,16 @@ class Loop:
 
     def turn(self, now: float) -> None:
         """Steps 1 to 9."""
-        self._requests(now)
         self._notices(now)
+        self._requests(now)
         self._frames(now)
         self.executor.collect_lookups(now)
         if self.executor.poll_writes(now):
             self._lively_at = now
         self._results(now)
-        self.pipeline.tick(now, engine_idle=self.rim.engine.busy_since() is None)
+        engine_idle = self.rim.engine.busy_since() is None
+        self.pipeline.tick(now, engine_idle=engine_idle)
+        self.pipeline.prober.tick(engine_idle=engine_idle)
         if self.pipeline.outbox:
             opened = self.executor.open_writes
             self.executor.run(self.pipeline.drain_outbox())
@@ -100,8 +102,10 @@ class Loop:
             if isinstance(request, Submit):
                 self.pipeline.submit(request, now)
                 self._lively_at = now
-            else:
+            elif isinstance(request, Abort):
                 self.pipeline.abort(request.rid, request.reason, finished=request.finished, now=now)
+            else:
+                self.pipeline.decline(request, now)
 
     def _frames(self, now: float) -> None:
         rim = self.rim
@@ -138,6 +142,7 @@ class Loop:
         if result is not None:
             self.report.forward(result, self.pipeline.pass_tokens(result))
             self.pipeline.batch_done(result, now)
+            self.pipeline.prober.done(result)
 
     def _questions(self, now: float) -> None:
         local = self.rim.local

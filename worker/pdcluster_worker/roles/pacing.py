@@ -8,6 +8,7 @@ sees it when decode polls. But a loop that never sleeps takes the core from the 
 from dataclasses import dataclass
 
 SPIN_S = 0.002  # after a write was posted: do not sleep at all
+FOLLOW_S = 0.0003  # after a notice: the row follows its last chunk at once
 NAP_S = 0.00004  # while a hand-off may end any moment
 NAP_WINDOW_S = 0.25  # since the last sign of that hand-off
 STEP_S = 0.001  # the model computes, or a hand-off takes long
@@ -29,6 +30,8 @@ def pause_s(now: Situation) -> float:
     if now.writing and now.quiet_s < SPIN_S:
         return 0.0
     if now.writing or now.awaiting:
+        if now.quiet_s < FOLLOW_S:
+            return 0.0
         if now.computing or now.quiet_s > NAP_WINDOW_S:
             return STEP_S
         return NAP_S

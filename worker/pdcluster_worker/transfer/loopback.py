@@ -98,8 +98,9 @@ class _Write:
     source: PageIds
     target: PageIds
     notice: bytes
-    deadline: float
-    posted_s: float
+    deadline: float = 0.0
+    posted_s: float = 0.0
+    posted: bool = False
     moved: bool = False  # bytes are at the peer
     over: bool = False  # notice delivered, or never to be: nothing will happen any more
     seconds: float = 0.0  # posted -> over
@@ -152,32 +153,27 @@ class LoopbackTransport:
         self._peers.pop(agent, None)
         self._leftovers = {h: w for h, w in self._leftovers.items() if w.agent != agent}
 
-    def write(
-        self,
-        *,
-        agent: str,
-        region: str,
-        source: PageIds,
-        target: PageIds,
-        notice: bytes,
-        deadline: float,
+    def prepare(
+        self, *, agent: str, region: str, source: PageIds, target: PageIds, notice: bytes
     ) -> int:
-        """Post a write; see the contract. Only impossible arguments raise here.
-
-        An empty notice is none.
-        """
+        """Make a write; see the contract. An empty notice is none."""
         peer = self._peers.get(agent)
         if peer is None:
             raise TransferInvalid(f"peer {agent!r} is unknown")
         theirs = peer.region(region)
         ours = self._regions[region]
         check_write(source=source, ours=ours, target=target, theirs=theirs, notice=notice)
-        now = self._clock.now()
-        write = _Write(agent, ours, theirs, source.copy(), target.copy(), notice, deadline, now)
-        self._try_move(write)
         handle = next(self._handles)
-        self._writes[handle] = write
+        self._writes[handle] = _Write(agent, ours, theirs, source.copy(), target.copy(), notice)
         return handle
+
+    def post(self, handle: int, *, deadline: float) -> None:
+        """Start a prepared write. Raises TransferInvalid for a handle that is not prepared."""
+        write = self._writes.get(handle)
+        if write is None or write.posted:
+            raise TransferInvalid(f"write handle {handle} is unknown, released or posted")
+        write.deadline, write.posted_s, write.posted = deadline, self._clock.now(), True
+        self._try_move(write)
 
     def _try_move(self, write: _Write) -> None:
         """Move the bytes if the network lets them go."""
@@ -201,8 +197,8 @@ class LoopbackTransport:
     def poll(self, handle: int) -> WriteState:
         """Progress and state. Raises as the contract says."""
         write = self._writes.get(handle)
-        if write is None:
-            raise TransferInvalid(f"write handle {handle} is unknown or released")
+        if write is None or not write.posted:
+            raise TransferInvalid(f"write handle {handle} is unknown, released or not posted")
         if write.failure is None and not write.over:
             self._advance(write)
         if write.failure is not None:
@@ -254,7 +250,7 @@ class LoopbackTransport:
     def release(self, handle: int) -> None:
         """Give the handle back; a write not settled yet stays in flight as a leftover."""
         write = self._writes.pop(handle, None)
-        if write is None or write.over:
+        if write is None or write.over or not write.posted:
             return
         if write.failure is None:
             write.failure = Failure(TransferTimeout, "released before it was done")

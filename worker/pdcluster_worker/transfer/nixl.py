@@ -89,9 +89,10 @@ class _Write:
     source: PageIds
     target: PageIds
     notice: bytes
-    deadline: float
-    posted_s: float
     part_items: int
+    prepared: Handle  # the first part, until it is posted
+    deadline: float = 0.0
+    posted_s: float | None = None
     posted_items: int = 0
     parts: list[Handle] = field(default_factory=list)
     seconds: float | None = None  # set when done
@@ -203,21 +204,10 @@ class NixlTransport:
         except LIBRARY_ERRORS as error:
             logger.debug("forgetting peer %s: %s", entry.told.agent, error)
 
-    def write(
-        self,
-        *,
-        agent: str,
-        region: str,
-        source: PageIds,
-        target: PageIds,
-        notice: bytes,
-        deadline: float,
+    def prepare(
+        self, *, agent: str, region: str, source: PageIds, target: PageIds, notice: bytes
     ) -> int:
-        """Post a write; see the contract. An empty notice is none. Only bad arguments raise here.
-
-        What the library says of a post is reported by `poll`, so that there always is a handle to
-        ask whether the source memory is quiescent.
-        """
+        """Make a write; see the contract. An empty notice is none."""
         peer = self._peers.get(agent)
         if peer is None:
             raise TransferInvalid(f"peer {agent!r} is unknown")
@@ -229,26 +219,45 @@ class NixlTransport:
         if ours.kind == "DRAM" and part * ours.item_bytes > self._post_bytes_max:
             part = max(1, self._post_bytes_max // ours.item_bytes)
             source, target = source.copy(), target.copy()  # read again at later polls
-        now = self._clock.now()
-        write = _Write(agent, region, source, target, notice, deadline, now, part)
-        self._post(peer, write)
+        write = _Write(agent, region, source, target, notice, part, None)
+        try:
+            write.prepared = self._make(peer, write, 0, part)
+        except LIBRARY_ERRORS as error:
+            raise failure_of(error, f"write to {agent!r}").error() from error
         handle = next(self._handles)
         self._writes[handle] = write
         return handle
 
+    def post(self, handle: int, *, deadline: float) -> None:
+        """Start a prepared write. Raises TransferInvalid for a handle that is not prepared.
+
+        What the library says of a post is reported by `poll`, so that there always is a handle to
+        ask whether the source memory is quiescent.
+        """
+        write = self._writes.get(handle)
+        if write is None or write.posted_s is not None:
+            raise TransferInvalid(f"write handle {handle} is unknown, released or posted")
+        write.deadline, write.posted_s = deadline, self._clock.now()
+        self._post(self._peers[write.agent], write)
+
+    def _make(self, peer: _Peer, write: _Write, start: int, stop: int) -> Handle:
+        """The library's request for some items; the notice goes with the last ones."""
+        return self._agent.make_prepped_xfer(
+            "WRITE",
+            self._lists[write.region],
+            write.source[start:stop],
+            peer.lists[write.region],
+            write.target[start:stop],
+            write.notice if stop == write.source.size else b"",
+        )
+
     def _post(self, peer: _Peer, write: _Write) -> None:
-        """Hand the next part to the library; the notice goes with the last one."""
+        """Hand the next part to the library."""
         start = write.posted_items
         stop = min(start + write.part_items, write.source.size)
         try:
-            part = self._agent.make_prepped_xfer(
-                "WRITE",
-                self._lists[write.region],
-                write.source[start:stop],
-                peer.lists[write.region],
-                write.target[start:stop],
-                write.notice if stop == write.source.size else b"",
-            )
+            part = write.prepared or self._make(peer, write, start, stop)
+            write.prepared = None
             write.parts.append(part)
             write.posted_items = stop
             self._agent.transfer(part)
@@ -258,8 +267,8 @@ class NixlTransport:
     def poll(self, handle: int) -> WriteState:
         """Progress and state; posts at most one part. Raises as the contract says."""
         write = self._writes.get(handle)
-        if write is None:
-            raise TransferInvalid(f"write handle {handle} is unknown or released")
+        if write is None or write.posted_s is None:
+            raise TransferInvalid(f"write handle {handle} is unknown, released or not posted")
         if write.seconds is not None:
             return WriteState.DONE
         if write.failure is None:
@@ -279,7 +288,7 @@ class NixlTransport:
             return
         if finished and write.posted_items == write.source.size:
             # Done although late is done: the peer may have the notice already.
-            write.seconds = self._clock.now() - write.posted_s
+            write.seconds = self._clock.now() - (write.posted_s or 0.0)
         elif late:
             write.failure = Failure(
                 TransferTimeout,
@@ -309,7 +318,7 @@ class NixlTransport:
 
     def _quiet(self, write: _Write) -> bool:
         if not write.parts:
-            return True
+            return self._give_back(write)
         if write.failure is not None and write.failure.kind is TransferTimeout:
             try:
                 if self._agent.check_xfer_state(write.parts[-1]) == "PROC":
@@ -321,6 +330,9 @@ class NixlTransport:
     def _give_back(self, write: _Write) -> bool:
         """Return the parts to the library; False if it still holds one."""
         try:
+            if write.prepared is not None:
+                write.prepared.release()
+                write.prepared = None
             while write.parts:
                 write.parts[-1].release()
                 write.parts.pop()
