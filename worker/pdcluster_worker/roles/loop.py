@@ -29,6 +29,7 @@ from pdcluster_worker.wire.codec import write as encode_local
 from pdcluster_worker.wire.local import Abort, MetricsText, Submit
 from pdcluster_worker.wire.notice import unpack
 
+FAULTS_IN_A_ROW_MAX = 5  # turns that may raise before the process gives up
 CHECK_INTERVAL_S = 5.0  # between two integrity checks of idle pools
 
 
@@ -47,6 +48,7 @@ class Loop:
     _early: list[tuple[str, bytes]] = field(default_factory=list)  # taken while pausing
     _lively_at: float = 0.0
     _checked_at: float = 0.0
+    _faults: int = 0  # turns in a row that raised
 
     def run(self) -> None:
         """Turn until told to stop."""
@@ -56,10 +58,27 @@ class Loop:
         clock = self.rim.clock
         while not self.stopping:
             started = clock.now()
-            self.turn(started)
+            self._guarded_turn(started)
             ended = clock.now()
             self.report.tick(ended, ended - started)
             self._pause(poller, clock, ended)
+
+    def _guarded_turn(self, now: float) -> None:
+        """One turn; a fault of ours costs what it touched, not every request (F49).
+
+        The books refuse a wrong transition before anything changes, so going on is safe; a fault
+        that comes every time is not passing, and a fresh process is better.
+        """
+        try:
+            self.turn(now)
+        except Exception as error:
+            self._faults += 1
+            self.log.exception("fault in the scheduler loop", in_a_row=self._faults)
+            self.pipeline.last_errors.append(f"loop: {type(error).__name__}: {error}")
+            if self._faults >= FAULTS_IN_A_ROW_MAX:
+                raise
+        else:
+            self._faults = 0
 
     def turn(self, now: float) -> None:
         """Steps 1 to 9."""
