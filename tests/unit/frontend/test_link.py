@@ -13,7 +13,15 @@ from pdcluster_worker.core.errors import BadRequest, Overloaded, Unavailable, Wi
 from pdcluster_worker.core.log import Sparse
 from pdcluster_worker.frontend.link import Inbox, ZmqLink
 from pdcluster_worker.wire import codec
-from pdcluster_worker.wire.local import Abort, Failed, Ready, Sampling, Submit, Tokens
+from pdcluster_worker.wire.local import (
+    Abort,
+    Failed,
+    Ready,
+    Sampling,
+    Submit,
+    Tokens,
+    ToScheduler,
+)
 from tests.unit.frontend.fakes import READY, STATUS
 
 
@@ -32,7 +40,7 @@ class Scheduler:
         self.push.linger = 0
         self.push.connect(f"ipc://{folder}/outputs.sock")
 
-    async def read(self) -> Submit | Abort:
+    async def read(self) -> ToScheduler:
         frame = await asyncio.wait_for(self.pull.recv(), 5)
         return codec.to_scheduler.read(frame)
 
