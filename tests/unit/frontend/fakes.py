@@ -13,7 +13,7 @@ from pdcluster_api.launch import LaunchSpec
 from pdcluster_api.names import ENV_LAUNCH, ENV_RUN_DIR, Role
 from pdcluster_api.states import Stage
 from pdcluster_worker.core.clock import SystemClock
-from pdcluster_worker.core.errors import BadRequest, Unavailable
+from pdcluster_worker.core.errors import BadRequest, Unavailable, WorkerError
 from pdcluster_worker.core.settings import Settings, load
 from pdcluster_worker.frontend.app import create_app
 from pdcluster_worker.frontend.frontend import Frontend
@@ -21,6 +21,7 @@ from pdcluster_worker.frontend.link import Inbox, Message
 from pdcluster_worker.frontend.metrics import FrontendMetrics
 from pdcluster_worker.wire.local import (
     Handoff,
+    Hop,
     PoolUse,
     Ready,
     Status,
@@ -39,10 +40,10 @@ LEG = {"bootstrap_host": "10.0.0.9", "bootstrap_port": 8998, "bootstrap_room": 7
 class ByteTokenizer:
     """Token = byte; 256 ends the answer."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         return list(text.encode())
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         return bytes(i for i in ids if i < EOS).decode("utf-8", "replace")
 
     def token_text(self, token: int) -> str:
@@ -112,7 +113,11 @@ class FakeLink:
         self.submitted: list[Submit] = []
         self.inboxes: dict[str, Inbox] = {}
         self.aborted: list[tuple[str, str, bool]] = []
+        self.declined: list[tuple[Hop, WorkerError]] = []
         self.silent = False
+
+    def decline(self, hop: Hop, error: WorkerError) -> None:
+        self.declined.append((hop, error))
 
     def open(self, request: Submit) -> Inbox:
         if request.rid in self.inboxes and request.rid not in {r for r, _, _ in self.aborted}:

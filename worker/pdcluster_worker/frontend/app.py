@@ -42,10 +42,12 @@ class Dispatcher:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         frontend = self._frontend
+        request = Request(scope)
         inquiry = Inquiry(
             frontend=frontend,
             body=b"",
-            query=Request(scope).query_params,
+            query=request.query_params,
+            headers=request.headers,
             received_s=frontend.clock.now(),
             created=int(frontend.clock.wall()),
         )

@@ -4,20 +4,19 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
 from pdcluster_api.names import Role
 from pdcluster_worker.core.errors import BadRequest
 from pdcluster_worker.core.settings import Settings
-from pdcluster_worker.frontend.fields import ROOM_MAX
+from pdcluster_worker.frontend.fields import REQUESTS_MAX
 from pdcluster_worker.frontend.generation import GenerationRequest
+from pdcluster_worker.frontend.legs import Shape
 from pdcluster_worker.frontend.params import Params
 from pdcluster_worker.frontend.text import Tokenizer
 from pdcluster_worker.wire.local import Hop, Ready, Sampling, Submit
-
-T = TypeVar("T")
 
 # Longer texts are tokenized in a thread, so that other requests' tokens are not held up.
 INLINE_CHARS_MAX: Final = 8192
@@ -33,106 +32,97 @@ class CallContext:
     received_s: float  # clock seconds
 
 
-async def make_requests(params: Params, context: CallContext) -> tuple[GenerationRequest, ...]:
+def shape_of(items: Sequence[Params]) -> Shape:
+    """Prompts and samples of a call; the samples must be equally many for each prompt."""
+    first = items[0]
+    if other := next((item for item in items if item.n != first.n), None):
+        name = (first if "n" in first.names else other).name_of("n")
+        raise BadRequest(f"{name}: must be the same for all prompts of a call", field=name)
+    shape = Shape(len(items), first.n)
+    if shape.requests > REQUESTS_MAX:
+        name = first.name_of("n" if first.n > 1 else "prompts")
+        message = f"{name}: {shape.requests} requests in one call, at most {REQUESTS_MAX:,}"
+        raise BadRequest(message, field=name)
+    return shape
+
+
+async def make_requests(
+    items: Sequence[Params], context: CallContext, *, hops: Sequence[Hop | None]
+) -> list[GenerationRequest]:
     """Tokenize and complete every request of a call; BadRequest names the field."""
-    prompts = await _tokenize(params, context)
-    hops = make_hops(params, context.settings, count=len(prompts))
-    rid = params.rid or secrets.token_hex(16)
-    return tuple(
-        _request(
-            params,
-            context,
-            ids=ids,
-            hop=hop,
-            rid=rid if len(prompts) == 1 else f"{rid}-{index}",
-        )
-        for index, (ids, hop) in enumerate(zip(prompts, hops, strict=True))
-    )
-
-
-def make_hops(params: Params, settings: Settings, *, count: int) -> tuple[Hop | None, ...]:
-    """Where each request's other leg is. Both legs derive the same rooms from the same body."""
-    role = settings.launch.role
-    if role is Role.AGGREGATED:
-        return (None,) * count
-    return tuple(_hop(params, settings, index) for index in range(count))
-
-
-def room_of(given: Sequence[int | None], index: int) -> int:
-    """Room of the index-th request: the listed one, or a lone one plus the index.
-
-    0 marks an unwritten metadata row, so it is mapped to the largest room (E72): equally on both
-    legs, since both do it here.
-    """
-    room = given[index] if index < len(given) and len(given) > 1 else next(iter(given), None)
-    if room is None:
-        raise BadRequest(
-            "bootstrap_room: missing; a prefill or decode worker needs the room that the router "
-            "gives to both legs",
-            field="bootstrap_room",
-        )
-    if len(given) == 1:
-        room += index
-    return room % (ROOM_MAX + 1) or ROOM_MAX
-
-
-def _hop(params: Params, settings: Settings, index: int) -> Hop:
-    launch = settings.launch
-    room = room_of(params.bootstrap_room, index)
-    if launch.role is Role.PREFILL:  # it is its own bootstrap address, whatever the client says
-        return Hop(host=settings.pod_ip, port=launch.ports.bootstrap, room=room)
-    host = _nth(params.bootstrap_host, index)
-    if host is None:
-        raise BadRequest(
-            "bootstrap_host: missing; a decode worker needs the address of the prefill worker",
-            field="bootstrap_host",
-        )
-    port = _nth(params.bootstrap_port, index)
-    return Hop(host=host, port=launch.ports.bootstrap if port is None else port, room=room)
-
-
-def _nth(values: Sequence[T | None], index: int) -> T | None:
-    """The index-th value; a lone value stands for all."""
-    if len(values) == 1:
-        return values[0]
-    return values[index] if index < len(values) else None
+    samples = items[0].n
+    requests: list[GenerationRequest] = []
+    call_rid = items[0].rid or secrets.token_hex(16)
+    for number, item in enumerate(items):
+        ids = await _tokenize(item, context.tokenizer)
+        _check_tokens(item, ids, context.ready)
+        item_rid = item.rid or call_rid
+        numbered = item.rid is None or sum(other.rid == item.rid for other in items) > 1
+        own = f"{item_rid}-{number}" if numbered and len(items) > 1 else item_rid
+        for sample in range(samples):
+            request = _request(
+                item,
+                context,
+                ids=ids,
+                hop=hops[len(requests)],
+                rid=f"{own}-{sample}" if samples > 1 else own,
+                sample=sample,
+            )
+            requests.append(request)
+    return requests
 
 
 def _request(
-    params: Params, context: CallContext, *, ids: Sequence[int], hop: Hop | None, rid: str
+    params: Params,
+    context: CallContext,
+    *,
+    ids: Sequence[int],
+    hop: Hop | None,
+    rid: str,
+    sample: int,
 ) -> GenerationRequest:
-    if not ids:
-        raise BadRequest(f"{params.prompt_field}: the prompt is empty", field=params.prompt_field)
-    vocab = context.ready.vocab
-    if (largest := max(ids)) >= vocab:
-        message = f"{params.prompt_field}: token {largest} is not in the vocabulary of {vocab}"
-        raise BadRequest(message, field=params.prompt_field)
     # The first token is all that a prefill answers: nothing to match there.
     stop = () if context.settings.launch.role is Role.PREFILL else params.stop
     submit = Submit(
         rid=rid,
         input_ids=np.asarray(ids, dtype="<i4").tobytes(),
-        sampling=_sampling(params, context.ready, prompt_tokens=len(ids)),
+        sampling=_sampling(params, context.ready, prompt_tokens=len(ids), sample=sample),
         hop=hop,
         received_s=context.received_s,
     )
     return GenerationRequest(
         submit=submit,
         prompt_tokens=len(ids),
+        call_rid=params.rid or "",
         stop=stop,
         keep_stop=params.keep_stop,
         skip_special=params.skip_special,
     )
 
 
-def _sampling(params: Params, ready: Ready, *, prompt_tokens: int) -> Sampling:
+def _check_tokens(params: Params, ids: Sequence[int], ready: Ready) -> None:
+    name = params.name_of("messages" if params.messages else "prompts")
+    if not ids:
+        raise BadRequest(f"{name}: the prompt is empty", field=name)
+    if (largest := max(ids)) >= ready.vocab:
+        message = f"{name}: token {largest} is not in the vocabulary of {ready.vocab}"
+        raise BadRequest(message, field=name)
+    if (largest := max((t for t, _ in params.logit_bias), default=0)) >= ready.vocab:
+        name = params.name_of("logit_bias")
+        message = f"{name}: token {largest} is not in the vocabulary of {ready.vocab}"
+        raise BadRequest(message, field=name)
+
+
+def _sampling(params: Params, ready: Ready, *, prompt_tokens: int, sample: int) -> Sampling:
     # What does not fit is the scheduler's to refuse: it tells the other leg too.
     room_left = max(1, ready.capacity_tokens - prompt_tokens)
     longest = room_left if params.max_new_tokens is None else params.max_new_tokens
     if params.min_new_tokens > longest:
-        message = f"min_new_tokens {params.min_new_tokens} is above the longest answer {longest}"
-        raise BadRequest(message, field="min_new_tokens")
-    seed = secrets.randbits(63) if params.seed is None else params.seed % 2**63
+        name = params.name_of("min_new_tokens")
+        message = f"{name}: {params.min_new_tokens} is above the longest answer {longest}"
+        raise BadRequest(message, field=name)
+    # Samples of one seed differ; both legs, and a repetition, draw the same ones.
+    seed = secrets.randbits(63) if params.seed is None else (params.seed + sample) % 2**63
     return Sampling(
         max_new_tokens=longest,
         min_new_tokens=params.min_new_tokens,
@@ -140,6 +130,10 @@ def _sampling(params: Params, ready: Ready, *, prompt_tokens: int) -> Sampling:
         top_p=params.top_p,
         top_k=params.top_k or -1,
         min_p=params.min_p,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias=params.logit_bias,
         seed=seed,
         ignore_eos=params.ignore_eos,
         stop_token_ids=params.stop_token_ids,
@@ -147,21 +141,22 @@ def _sampling(params: Params, ready: Ready, *, prompt_tokens: int) -> Sampling:
     )
 
 
-async def _tokenize(params: Params, context: CallContext) -> list[Sequence[int]]:
+async def _tokenize(params: Params, tokenizer: Tokenizer) -> Sequence[int]:
     if params.messages:
-        return [await _chat_ids(params, context.tokenizer)]
-    found: list[Sequence[int]] = []
-    for prompt in params.prompts:
-        if not isinstance(prompt, str):
-            found.append(prompt)
-        elif len(prompt) <= INLINE_CHARS_MAX:
-            found.append(context.tokenizer.encode(prompt))
-        else:
-            found.append(await asyncio.to_thread(context.tokenizer.encode, prompt))
-    return found
+        return await chat_ids(params, tokenizer)
+    (prompt,) = params.prompts
+    return prompt if not isinstance(prompt, str) else await text_ids(params, tokenizer, text=prompt)
 
 
-async def _chat_ids(params: Params, tokenizer: Tokenizer) -> list[int]:
+async def text_ids(params: Params, tokenizer: Tokenizer, *, text: str) -> Sequence[int]:
+    """Tokens of one text."""
+    if len(text) <= INLINE_CHARS_MAX:
+        return tokenizer.encode(text, add_special=params.add_special)
+    return await asyncio.to_thread(tokenizer.encode, text, add_special=params.add_special)
+
+
+async def chat_ids(params: Params, tokenizer: Tokenizer) -> Sequence[int]:
+    """Tokens of a conversation; BadRequest with the template's own reason."""
     size = sum(len(message["content"]) for message in params.messages)
     try:
         if size <= INLINE_CHARS_MAX:

@@ -29,12 +29,16 @@ PROMPT_CHARS_MAX: Final = 1 << 24  # the body limit is what binds
 MESSAGES_MAX: Final = 10_000
 ROOM_MAX: Final = 2**63 - 1
 IGNORED: Final = ""  # ``to`` of a field that is checked and then changes nothing
-BATCH_MAX: Final = 1  # prompts in one HTTP call; everything behind it handles a list already
+BATCH_MAX: Final = 256  # prompts in one HTTP call
+SAMPLES_MAX: Final = 128  # of one prompt
+REQUESTS_MAX: Final = 1024  # prompts times samples of one HTTP call
+BIASES_MAX: Final = 1024
 
 _HOST: Final = re.compile(r"[A-Za-z0-9_.:-]{1,253}")
 _TOKEN: Final = Integer(0, 2**31 - 1)
 _TOKENS: Final = Listing(_TOKEN, TOKENS_MAX)
 _TEXTS: Final = Listing(Text(PROMPT_CHARS_MAX), BATCH_MAX, scalar=True)
+_LEG_VALUES_MAX: Final = REQUESTS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,17 @@ def _part(value: object) -> str:
     raise ValueError("an object whose `content` parts are {type: text, text: string}")
 
 
+_IDS_SHOWN: Final = f"token ids, or a list of at most {BATCH_MAX} lists of them"
+_PROMPTS_SHOWN: Final = f"text, token ids, or a list of at most {BATCH_MAX} of either"
+
+
 def _token_lists(value: object) -> tuple[tuple[int, ...], ...]:
     """One list of token ids, or a list of such lists."""
     nested = isinstance(value, list) and bool(value) and isinstance(value[0], list)
     try:
         return Listing(_TOKENS, BATCH_MAX)(value) if nested else (_TOKENS(value),)
     except ValueError as error:
-        raise ValueError(f"token ids, or a list of at most {BATCH_MAX} lists of them") from error
+        raise ValueError(_IDS_SHOWN) from error
 
 
 def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
@@ -89,6 +97,21 @@ def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
     return _TEXTS(value)
 
 
+def _biases(value: object) -> tuple[tuple[int, float], ...]:
+    """``{"token id": bias}``."""
+    if not isinstance(value, dict) or len(value) > BIASES_MAX:
+        raise ValueError(_BIASES_SHOWN)
+    try:
+        return tuple(sorted((_TOKEN(int(token)), _BIAS(bias)) for token, bias in value.items()))
+    except ValueError as error:
+        raise ValueError(_BIASES_SHOWN) from error
+
+
+_BIAS: Final = Number(-100, 100)
+_BIASES_SHOWN: Final = (
+    f"an object of at most {BIASES_MAX:,} token ids, each with {_BIAS.shown} as its value"
+)
+_RANK: Final = Listing(Nullable(Integer(0, 0)), _LEG_VALUES_MAX, scalar=True)
 _MESSAGE: Final = Checked("an object {role, content}", _message)
 _COUNT: Final = Integer(1, TOKENS_MAX)
 _TOP: Final = Integer(0, LOGPROBS_MAX)
@@ -99,27 +122,66 @@ LEG_FIELDS: Final = (
     Field(
         "bootstrap_host",
         "bootstrap_host",
-        Listing(Nullable(Checked("a host name or address", _host)), BATCH_MAX, scalar=True),
-        "Address of the prefill worker's bootstrap server; needed on decode.",
+        Listing(Nullable(Checked("a host name or address", _host)), _LEG_VALUES_MAX, scalar=True),
+        "Address of the prefill worker's bootstrap server; needed on decode. 2.2.2.2: nobody's, "
+        "one token is computed without a peer.",
     ),
     Field(
         "bootstrap_port",
         "bootstrap_port",
-        Listing(Nullable(Integer(1, 65535)), BATCH_MAX, scalar=True),
+        Listing(Nullable(Integer(1, 65535)), _LEG_VALUES_MAX, scalar=True),
         "Its port; null means this worker's own configured port.",
     ),
     Field(
         "bootstrap_room",
         "bootstrap_room",
-        Listing(Nullable(Integer(0, ROOM_MAX)), BATCH_MAX, scalar=True),
-        "Names the hand-off; needed on prefill and decode. 0 is taken as 2^63-1 on both legs.",
+        Listing(Nullable(Integer(0, ROOM_MAX)), _LEG_VALUES_MAX, scalar=True),
+        "Names the hand-off; needed on prefill and decode. 0 is taken as 2^63-1 on both legs. "
+        "Request i of a call has the i-th room of a list, or room + i.",
     ),
+    Field(
+        "bootstrap_pair_key",
+        IGNORED,
+        Listing(Nullable(Text(256)), _LEG_VALUES_MAX, scalar=True),
+        "Accepted, means nothing here.",
+    ),
+    Field("routed_dp_rank", IGNORED, _RANK, "Data-parallel rank on this worker, which has one."),
+    Field("data_parallel_rank", IGNORED, _RANK, "The same, the older name."),
+    Field("disagg_prefill_dp_rank", IGNORED, _RANK, "Data-parallel rank on the prefill."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A header that replaces a field of the body."""
+
+    header: str
+    name: str
+    integer: bool = False
+
+
+OVERRIDES: Final = (
+    Override("x-override-rid", "rid"),
+    Override("x-override-bootstrap-host", "bootstrap_host"),
+    Override("x-override-bootstrap-port", "bootstrap_port", integer=True),
+    Override("x-override-bootstrap-room", "bootstrap_room", integer=True),
+    Override("x-override-routed-dp-rank", "routed_dp_rank", integer=True),
+    Override("x-override-disagg-prefill-dp-rank", "disagg_prefill_dp_rank", integer=True),
+    Override("x-override-priority", "priority", integer=True),
+    Override("x-override-conversation-id", "conversation_id"),
 )
 
 _COMMON: Final = (
     *LEG_FIELDS,
     Field("stream", "stream", Flag(), "Answer with server-sent events."),
-    Field("rid", "rid", Text(128, 1), "Name of the request; unique among the live ones."),
+    Field(
+        "rid",
+        "rid",
+        Text(128, 1),
+        "Name of the request; unique among the live ones. Several "
+        "requests of one call are told apart by -0, -1, ... behind it.",
+    ),
+    Field("priority", IGNORED, Integer(-(2**31), 2**31 - 1), "Accepted, means nothing here."),
     Field("return_handoff", "return_handoff", Flag(), "Tell what moving the KV cost."),
 )
 
@@ -142,11 +204,33 @@ def _sampling(prefix: str = "") -> tuple[Field, ...]:
         Field(f"{prefix}ignore_eos", "ignore_eos", Flag(), "Go on after the model's own end."),
         Field(f"{prefix}no_stop_trim", "keep_stop", Flag(), "Leave the stop in the text."),
         Field(f"{prefix}skip_special_tokens", "skip_special", Flag(), "Leave them out."),
-        Field(f"{prefix}n", IGNORED, Only((1,)), "Samples per prompt."),
-        Field(f"{prefix}frequency_penalty", IGNORED, Only((0,)), "Less of what came often."),
-        Field(f"{prefix}presence_penalty", IGNORED, Only((0,)), "Less of what came at all."),
-        Field(f"{prefix}repetition_penalty", IGNORED, Only((1,)), "Less of what came at all."),
-        Field(f"{prefix}logit_bias", IGNORED, Only(_NOTHING), "Added to the logits."),
+        Field(
+            f"{prefix}n", "n", Integer(1, SAMPLES_MAX), "Samples per prompt; sample i has seed + i."
+        ),
+        Field(
+            f"{prefix}frequency_penalty",
+            "frequency_penalty",
+            Number(-2, 2),
+            "Taken off a token's logit for each time that it is in the answer.",
+        ),
+        Field(
+            f"{prefix}presence_penalty",
+            "presence_penalty",
+            Number(-2, 2),
+            "Taken off a token's logit once it is in the answer.",
+        ),
+        Field(
+            f"{prefix}repetition_penalty",
+            "repetition_penalty",
+            Number(None, 2, above=0),
+            "Above 1: less of what is in prompt or answer; below: more.",
+        ),
+        Field(
+            f"{prefix}logit_bias",
+            "logit_bias",
+            Checked(_BIASES_SHOWN, _biases),
+            "Added to the logits of these tokens.",
+        ),
     )
 
 
@@ -174,10 +258,10 @@ CHAT_FIELDS: Final = (
 )
 
 COMPLETION_FIELDS: Final = (
-    Field("prompt", "prompts", Checked("text or token ids", _prompts), "Text or token ids."),
+    Field("prompt", "prompts", Checked(_PROMPTS_SHOWN, _prompts), "What to continue."),
     *_OPENAI,
     Field("logprobs", "top_logprobs", _TOP, "Logprobs of the tokens and of the k best."),
-    Field("echo", IGNORED, Only((False,)), "Repeat the prompt."),
+    Field("echo", "echo", Flag(), "Begin the text with the prompt."),
     Field("best_of", IGNORED, Only((0, 1)), "Samples to choose from."),
     Field("suffix", IGNORED, Only(("",)), "Text after the answer."),
 )
@@ -186,7 +270,7 @@ _GENERATE_SAMPLING: Final = "sampling_params."
 
 GENERATE_FIELDS: Final = (
     Field("text", "prompts", _TEXTS, "The prompt as text; one of text and input_ids."),
-    Field("input_ids", "prompts", Checked("token ids", _token_lists), "The prompt as token ids."),
+    Field("input_ids", "prompts", Checked(_IDS_SHOWN, _token_lists), "The prompt as token ids."),
     *_COMMON,
     *_sampling(_GENERATE_SAMPLING),
     Field(f"{_GENERATE_SAMPLING}max_new_tokens", "max_new_tokens", _COUNT, "Longest answer."),
@@ -200,4 +284,34 @@ GENERATE_FIELDS: Final = (
     Field("top_logprobs_num", "top_logprobs", _TOP, "And of the k best at each place."),
     Field("return_text_in_logprobs", "text_in_logprobs", Flag(), "Token text beside its id."),
     Field("logprob_start_len", IGNORED, Only((-1,)), "Logprobs of the prompt from here on."),
+)
+
+# Fields of /generate that may be lists, with a value for each prompt of a call.
+GENERATE_LISTS: Final = (
+    "text",
+    "rid",
+    "sampling_params",
+    "return_logprob",
+    "top_logprobs_num",
+    "logprob_start_len",
+    "return_text_in_logprobs",
+    "priority",
+)
+
+TOKENIZE_FIELDS: Final = (
+    Field("prompt", "prompts", _TEXTS, "The text, or a list of texts."),
+    Field("messages", "messages", Listing(_MESSAGE, MESSAGES_MAX), "Or a conversation."),
+    Field("add_special_tokens", "add_special", Flag(), "Put in front what the model wants there."),
+)
+
+DETOKENIZE_FIELDS: Final = (
+    Field("tokens", "prompts", Checked(_IDS_SHOWN, _token_lists), "The tokens."),
+    Field("skip_special_tokens", "skip_special", Flag(), "Leave them out."),
+)
+
+ABORT_FIELDS: Final = (
+    Field("rid", "rid", Text(128, 1), "The request to end: its own name, or its call's."),
+    Field("prefix", "prefix", Flag(), "End all requests whose name begins with `rid`."),
+    Field("abort_all", "abort_all", Flag(), "End all requests of this worker."),
+    Field("abort_message", "abort_message", Text(1024), "The reason, for the clients."),
 )

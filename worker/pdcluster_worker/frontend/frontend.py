@@ -1,21 +1,23 @@
 """What every handler shares, and what it knows of one HTTP request."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import ASGIApp
 
 from pdcluster_worker.core.clock import Clock
-from pdcluster_worker.core.errors import Draining, Unavailable
+from pdcluster_worker.core.errors import Draining, Unavailable, WorkerError
 from pdcluster_worker.core.settings import Settings
-from pdcluster_worker.frontend.calls import CallContext, make_requests
+from pdcluster_worker.frontend.calls import CallContext, make_requests, shape_of
 from pdcluster_worker.frontend.generation import Generation, GenerationRequest, Surroundings
+from pdcluster_worker.frontend.legs import make_hops
 from pdcluster_worker.frontend.link import SchedulerLink
 from pdcluster_worker.frontend.metrics import FrontendMetrics
 from pdcluster_worker.frontend.params import Params
+from pdcluster_worker.frontend.parse import parse_object
 from pdcluster_worker.frontend.text import Tokenizer
-from pdcluster_worker.wire.local import Ready
+from pdcluster_worker.wire.local import Hop, Ready
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,22 +48,42 @@ class Inquiry:
     frontend: Frontend
     body: bytes
     query: Mapping[str, str]
+    headers: Mapping[str, str]
     received_s: float  # clock seconds
     created: int  # seconds since the epoch, as OpenAI's `created`
     generations: list[Generation] = field(default_factory=list)
 
-    async def start(self, params: Params) -> list[Generation]:
-        """Tokenize and submit every request of the call."""
-        context = CallContext(
-            settings=self.frontend.settings,
-            tokenizer=self.frontend.tokenizer,
-            ready=self.frontend.serving(),
-            received_s=self.received_s,
-        )
-        for request in await make_requests(params, context):
-            generation = self._generation(request)
-            self.generations.append(generation)
-            self.frontend.live.add(generation)
+    def object(self) -> dict[str, Any]:
+        """The body's JSON object, with what headers override; BadRequest otherwise."""
+        return parse_object(self.body, self.headers)
+
+    async def start(
+        self, items: Sequence[Params], *, hops: Sequence[Hop | None] | None = None
+    ) -> list[Generation]:
+        """Tokenize and submit every request of the call, one item for each prompt.
+
+        A failure ends the other legs too: theirs may have begun already. ``hops`` are for a probe,
+        which has no other leg.
+        """
+        frontend = self.frontend
+        if hops is None:
+            hops = make_hops(items[0], frontend.settings, shape=shape_of(items))
+        try:
+            context = CallContext(
+                settings=frontend.settings,
+                tokenizer=frontend.tokenizer,
+                ready=frontend.serving(),
+                received_s=self.received_s,
+            )
+            for request in await make_requests(items, context, hops=hops):
+                generation = self._generation(request)
+                self.generations.append(generation)
+                frontend.live.add(generation)
+        except WorkerError as error:
+            for hop in hops[len(self.generations) :]:
+                if hop is not None:
+                    frontend.link.decline(hop, error)
+            raise
         return self.generations
 
     def close(self) -> None:

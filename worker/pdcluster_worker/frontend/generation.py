@@ -3,6 +3,7 @@
 Submit to the scheduler -> Tokens ... -> pieces of text -> finish
   ends by  the scheduler's finish ("stop" on a token, "length")
            a stop string that the frontend sees: the scheduler gets Abort(finished=True)
+           an abort that somebody asked for: the answer so far, with "abort" as its end
            Failed from the scheduler: raised as its WorkerError
            `close` before any of these (the client left): the scheduler gets Abort
 """
@@ -10,7 +11,7 @@ Submit to the scheduler -> Tokens ... -> pieces of text -> finish
 from dataclasses import dataclass
 
 from pdcluster_worker.core.clock import Clock
-from pdcluster_worker.core.errors import BadRequest, WorkerError, rebuild
+from pdcluster_worker.core.errors import Aborted, BadRequest, WorkerError, rebuild
 from pdcluster_worker.frontend.link import SchedulerLink
 from pdcluster_worker.frontend.metrics import FrontendMetrics
 from pdcluster_worker.frontend.stops import StopMatcher
@@ -31,8 +32,9 @@ class TokenInfo:
 class Finish:
     """Why the answer ended."""
 
-    reason: str  # "stop" | "length"
+    reason: str  # "stop" | "length" | "abort"
     matched: int | str | None = None  # the stop token or string
+    message: str = ""  # why it was aborted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class GenerationRequest:
 
     submit: Submit
     prompt_tokens: int
+    call_rid: str = ""  # the client's name for it, which its other samples share
     stop: tuple[str, ...] = ()
     keep_stop: bool = False
     skip_special: bool = True
@@ -99,13 +102,14 @@ class Generation:
         """Wait for the next piece. Not to be called after the one with ``finish``."""
         message = await self._inbox.get()
         if isinstance(message, Failed):
-            error = rebuild(message.kind, message.message)
-            if isinstance(error, BadRequest):
-                error.field = message.field
-            self._end(_outcome(error))
-            raise error
+            return self._failed(message)
         self._time()
         return self._take(message)
+
+    def named(self, rid: str, *, prefix: bool = False) -> bool:
+        """True when ``rid`` means this one: its own name, its call's, or how they begin."""
+        names = (self.rid, self.request.call_rid)
+        return any(name and (name.startswith(rid) if prefix else name == rid) for name in names)
 
     def close(self, reason: str = "the client left") -> None:
         """Tell the scheduler if the answer is not complete. Idempotent."""
@@ -118,6 +122,18 @@ class Generation:
         if not self._closed:
             self._around.link.abort(self.rid, str(error))
             self._inbox.put(Failed(rid=self.rid, kind=error.kind, message=str(error)))
+
+    def _failed(self, message: Failed) -> Piece:
+        error = rebuild(message.kind, message.message)
+        if isinstance(error, BadRequest):
+            error.field = message.field
+        if not self._closed:
+            self._end(_outcome(error))
+        if not isinstance(error, Aborted):
+            raise error
+        self.finish = Finish(reason="abort", message=message.message)
+        text = self._matcher.push(self._detokenizer.finish()) + self._matcher.finish()
+        return Piece(text=text, tokens=(), finish=self.finish)
 
     def _end(self, outcome: str) -> None:
         self._closed = True

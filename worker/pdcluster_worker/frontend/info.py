@@ -11,7 +11,7 @@ from pdcluster_api import __version__
 from pdcluster_api.names import Role
 from pdcluster_api.schema import encode
 from pdcluster_api.states import Stage
-from pdcluster_worker.core.errors import Unavailable, WireError
+from pdcluster_worker.core.errors import BadRequest, Unavailable, WireError
 from pdcluster_worker.frontend.errors import json_response
 from pdcluster_worker.frontend.frontend import Frontend, Inquiry
 from pdcluster_worker.wire.local import Status
@@ -21,7 +21,10 @@ _WAITING: Final = (
     Stage.BOOTSTRAP, Stage.WAITING, Stage.HANDSHAKE, Stage.PREALLOC, Stage.TRANSFER,
     Stage.COMMITTED, Stage.RETRACTED,
 )  # fmt: skip
-_RUNNING: Final = (Stage.FORWARD, Stage.RUNNING)
+# Parts of /v1/loads; "core" is always there. Those that we have nothing for are accepted.
+LOAD_PARTS: Final = ("core", "disagg", "queues", "memory", "spec", "lora", "pdcluster")
+_PART_OF: Final = {"disaggregation": "disagg", "queues": "queues", "memory": "memory"}
+RUNNING: Final = (Stage.FORWARD, Stage.RUNNING)
 
 
 async def health(inquiry: Inquiry) -> ASGIApp:
@@ -80,18 +83,30 @@ async def server_info(inquiry: Inquiry) -> ASGIApp:
 
 
 async def loads(inquiry: Inquiry) -> ASGIApp:
-    """Queue depths and memory, as the scheduler sees them now."""
+    """Queue depths and memory, as the scheduler sees them now; ``include`` chooses the parts."""
     frontend = inquiry.frontend
+    parts = _parts(inquiry.query.get("include"))
     status = await frontend.link.status(STATUS_TIMEOUT_S)
+    load = _load(status, page_tokens=frontend.settings.launch.engine.page_tokens)
+    own = {"pdcluster": msgspec.to_builtins(status)} if "pdcluster" in parts else {}
     return json_response(
         {
             "timestamp": inquiry.created,
             "version": __version__,
             "dp_rank_count": 1,
-            "loads": [_load(status, page_tokens=frontend.settings.launch.engine.page_tokens)],
-            "pdcluster": msgspec.to_builtins(status),
+            "loads": [{k: v for k, v in load.items() if _PART_OF.get(k, "core") in parts}],
+            **own,
         }
     )
+
+
+def _parts(include: str | None) -> set[str]:
+    wanted = {part.strip() for part in (include or "all").split(",")}
+    if unknown := wanted - {*LOAD_PARTS, "all"}:
+        allowed = ", ".join((*LOAD_PARTS, "all"))
+        message = f"include: {min(unknown)!r} is not allowed, must be of {allowed}"
+        raise BadRequest(message, field="include")
+    return set(LOAD_PARTS) if "all" in wanted else wanted | {"core"}
 
 
 async def metrics(inquiry: Inquiry) -> ASGIApp:
@@ -124,7 +139,7 @@ def _load(status: Status, *, page_tokens: int) -> dict[str, Any]:
     def count(*stages: Stage) -> int:
         return sum(status.stages.get(stage, 0) for stage in stages)
 
-    running, waiting = count(*_RUNNING), count(*_WAITING)
+    running, waiting = count(*RUNNING), count(*_WAITING)
     used = status.pages.total - status.pages.free
     return {
         "dp_rank": 0,
@@ -134,6 +149,7 @@ def _load(status: Status, *, page_tokens: int) -> dict[str, Any]:
         "num_used_tokens": used * page_tokens,
         "max_total_num_tokens": status.pages.total * page_tokens,
         "token_usage": used / max(1, status.pages.total),
+        "memory": msgspec.to_builtins(status.pages),
         "disaggregation": {
             "mode": "null" if status.role == Role.AGGREGATED else status.role,
             "prefill_bootstrap_queue_reqs": count(Stage.BOOTSTRAP),

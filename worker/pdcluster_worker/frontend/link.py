@@ -17,11 +17,23 @@ from pdcluster_worker.core.errors import (
     Overloaded,
     Unavailable,
     WireError,
+    WorkerError,
 )
 from pdcluster_worker.core.log import Log, Sparse
 from pdcluster_worker.rendezvous.status import StatusAsker
 from pdcluster_worker.wire import codec
-from pdcluster_worker.wire.local import Abort, Failed, Ready, Status, Submit, ToFrontend, Tokens
+from pdcluster_worker.wire.local import (
+    Abort,
+    Decline,
+    Failed,
+    Hop,
+    Ready,
+    Status,
+    Submit,
+    ToFrontend,
+    Tokens,
+    ToScheduler,
+)
 
 READS_PER_WAKE_MAX: Final = 256  # messages taken before other tasks of the loop get a turn
 RETRY_S: Final = 0.05  # between attempts to send aborts that did not fit
@@ -60,6 +72,10 @@ class SchedulerLink(Protocol):
         """End a request early and forget it. Unknown rids are ignored."""
         ...
 
+    def decline(self, hop: Hop, error: WorkerError) -> None:
+        """A request of this room was refused before `open`: the other leg is to be told."""
+        ...
+
     async def status(self, timeout_s: float) -> Status:
         """The scheduler's own truth; Unavailable when it does not answer."""
         ...
@@ -85,7 +101,7 @@ class ZmqLink:
         self._push = self._context.socket(zmq.PUSH)
         self._pull = self._context.socket(zmq.PULL)
         self._inboxes: dict[str, Inbox] = {}
-        self._unsent: deque[Abort] = deque(maxlen=live_max)
+        self._unsent: deque[Abort | Decline] = deque(maxlen=live_max)
         self._ready: Ready | None = None
         self._ready_event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -139,6 +155,11 @@ class ZmqLink:
             self._unsent.append(Abort(rid=rid, reason=reason, finished=finished))
             self._flush()
 
+    def decline(self, hop: Hop, error: WorkerError) -> None:
+        if self._ready is not None:
+            self._unsent.append(Decline(hop=hop, kind=error.kind, message=str(error)))
+            self._flush()
+
     def lost(self, reason: str) -> None:
         """The scheduler process is gone: its requests end now, new ones wait for the next Ready."""
         self._ready = None
@@ -166,7 +187,7 @@ class ZmqLink:
         self._context.term()
 
     # --------------------------------------------------------------------------- sending
-    def _send(self, message: Submit | Abort) -> bool:
+    def _send(self, message: ToScheduler) -> bool:
         try:
             self._push.send(codec.write(message), zmq.NOBLOCK)
         except zmq.Again:
@@ -174,7 +195,7 @@ class ZmqLink:
         return True
 
     def _flush(self) -> None:
-        """Send waiting aborts; what does not fit is tried again soon."""
+        """Send what waits; what does not fit is tried again soon."""
         while self._unsent and self._send(self._unsent[0]):
             self._unsent.popleft()
         if self._unsent and self._timer is None and self._loop is not None:

@@ -1,11 +1,12 @@
-"""OpenAI's shapes: chat completions and legacy completions, streamed and not.
+"""OpenAI's APIs: chat completions and legacy completions, streamed and not.
 
-Both are one flow with two `Shape`s: what an object is called and how a choice holds text, logprobs
-and the finish reason.
+Both are one flow with two `Shape`s. A call of P prompts with n samples each has P*n choices, prompt
+by prompt.
 """
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -17,11 +18,14 @@ from pdcluster_worker.frontend.events import DONE, EventStream, event
 from pdcluster_worker.frontend.fields import CHAT_FIELDS, COMPLETION_FIELDS
 from pdcluster_worker.frontend.frontend import Inquiry
 from pdcluster_worker.frontend.generation import Generation, Piece, TokenInfo
+from pdcluster_worker.frontend.merge import Happening, first_of, merged
 from pdcluster_worker.frontend.openai_logprobs import ChatLogprobs, CompletionLogprobs
+from pdcluster_worker.frontend.openai_shapes import ChatShape, CompletionShape, Shape
 from pdcluster_worker.frontend.params import Params
-from pdcluster_worker.frontend.parse import parse_object, read_params
+from pdcluster_worker.frontend.parse import read_params
+from pdcluster_worker.frontend.text import Tokenizer
 
-_CHAT_DEFAULTS = Params(prompt_field="messages")
+_CHAT_DEFAULTS = Params()
 # What OpenAI gives a completion without max_tokens.
 _COMPLETION_DEFAULTS = Params(max_new_tokens=16)
 
@@ -34,175 +38,181 @@ class LogprobShape(Protocol):
         ...
 
 
-class Shape(Protocol):
-    """How one of the two APIs writes its answer."""
-
-    id_prefix: str
-    object_name: str
-    chunk_name: str
-
-    def whole(self, text: str, *, logprobs: Any, finish: str) -> dict[str, Any]:
-        """The choice of an unstreamed answer."""
-        ...
-
-    def first(self) -> dict[str, Any] | None:
-        """A choice sent before any text."""
-        ...
-
-    def part(self, text: str, *, logprobs: Any, finish: str | None) -> dict[str, Any]:
-        """The choice of one event."""
-        ...
-
-
-class ChatShape:
-    """/v1/chat/completions."""
-
-    id_prefix = "chatcmpl-"
-    object_name = "chat.completion"
-    chunk_name = "chat.completion.chunk"
-
-    def whole(self, text: str, *, logprobs: Any, finish: str) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish}
-
-    def first(self) -> dict[str, Any] | None:
-        delta = {"role": "assistant", "content": ""}
-        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
-
-    def part(self, text: str, *, logprobs: Any, finish: str | None) -> dict[str, Any]:
-        delta = {"content": text} if text or finish is None else {}
-        return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-
-
-class CompletionShape:
-    """/v1/completions."""
-
-    id_prefix = "cmpl-"
-    object_name = "text_completion"
-    chunk_name = "text_completion"
-
-    def whole(self, text: str, *, logprobs: Any, finish: str) -> dict[str, Any]:
-        return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
-
-    def first(self) -> dict[str, Any] | None:
-        return None
-
-    def part(self, text: str, *, logprobs: Any, finish: str | None) -> dict[str, Any]:
-        return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
-
-
 async def chat(inquiry: Inquiry) -> ASGIApp:
     """POST /v1/chat/completions."""
-    params = read_params(parse_object(inquiry.body), CHAT_FIELDS, defaults=_CHAT_DEFAULTS)
+    params = read_params(inquiry.object(), CHAT_FIELDS, defaults=_CHAT_DEFAULTS)
     if not params.messages:
         raise BadRequest("messages: must be a list of at least one message", field="messages")
     if params.top_logprobs and not params.logprobs:
         raise BadRequest("top_logprobs: needs logprobs to be true", field="top_logprobs")
-    (generation,) = await inquiry.start(params)
-    shape = ChatLogprobs(inquiry.frontend.tokenizer) if params.logprobs else None
-    return await _answer(_Answer(inquiry, params, ChatShape(), shape), generation)
+    return await _answer(inquiry, [params], shape=ChatShape(), logprobs=ChatLogprobs)
 
 
 async def completions(inquiry: Inquiry) -> ASGIApp:
     """POST /v1/completions."""
-    body = parse_object(inquiry.body)
-    params = read_params(body, COMPLETION_FIELDS, defaults=_COMPLETION_DEFAULTS)
+    params = read_params(inquiry.object(), COMPLETION_FIELDS, defaults=_COMPLETION_DEFAULTS)
     if not params.prompts:
         raise BadRequest("prompt: missing", field="prompt")
     params = msgspec.structs.replace(params, logprobs=params.top_logprobs is not None)
-    (generation,) = await inquiry.start(params)
-    shape = CompletionLogprobs(inquiry.frontend.tokenizer) if params.logprobs else None
-    return await _answer(_Answer(inquiry, params, CompletionShape(), shape), generation)
+    if params.echo and params.logprobs:
+        raise BadRequest("echo: not supported together with logprobs yet", field="echo")
+    items = [msgspec.structs.replace(params, prompts=(prompt,)) for prompt in params.prompts]
+    return await _answer(inquiry, items, shape=CompletionShape(), logprobs=CompletionLogprobs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
+class _Choice:
+    """One answer as it grows."""
+
+    index: int
+    generation: Generation
+    logprobs: LogprobShape | None
+    echo: str  # the prompt, when it is to be repeated
+    begun: bool = False
+    text: list[str] = field(default_factory=list)
+    tokens: list[TokenInfo] = field(default_factory=list)
+
+    def take(self, piece: Piece) -> None:
+        self.text.append(piece.text)
+        self.tokens += piece.tokens
+
+    def logprobs_of(self, tokens: Sequence[TokenInfo]) -> dict[str, Any] | None:
+        wanted = self.logprobs is not None and tokens
+        return self.logprobs.take(tuple(tokens)) if wanted and self.logprobs is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     """How one call is answered."""
 
     inquiry: Inquiry
     params: Params
     shape: Shape
-    logprobs: LogprobShape | None
+    choices: list[_Choice]
 
-    def envelope(self, generation: Generation, *, name: str, choices: list[Any]) -> dict[str, Any]:
+    def envelope(self, name: str, *, choices: list[Any]) -> dict[str, Any]:
         return {
-            "id": f"{self.shape.id_prefix}{generation.rid}",
+            "id": f"{self.shape.id_prefix}{self.choices[0].generation.rid}",
             "object": name,
             "created": self.inquiry.created,
             "model": self.inquiry.frontend.settings.served_name,
             "choices": choices,
         }
 
-    def logprobs_of(self, tokens: tuple[TokenInfo, ...]) -> dict[str, Any] | None:
-        return self.logprobs.take(tokens) if self.logprobs is not None and tokens else None
+    def usage(self) -> dict[str, Any]:
+        """Of all choices; a prompt counts once, however many samples it has."""
+        generations = [choice.generation for choice in self.choices]
+        firsts = generations[:: self.params.n]
+        prompt = sum(generation.prompt_tokens for generation in firsts)
+        completion = sum(generation.completion_tokens for generation in generations)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": sum(g.cached_tokens for g in firsts)},
+        }
+
+    def handoff(self) -> dict[str, Any]:
+        """What moving the KV cost: the first request's, and everybody's when there are more."""
+        if not self.params.return_handoff:
+            return {}
+        all_of_them = [choice.generation.handoff for choice in self.choices]
+        more = {"handoffs": all_of_them} if len(all_of_them) > 1 else {}
+        return {"pdcluster": {"handoff": all_of_them[0], **more}}
 
 
-async def _answer(answer: _Answer, generation: Generation) -> ASGIApp:
-    if answer.params.stream:
+async def _answer(
+    inquiry: Inquiry,
+    items: list[Params],
+    *,
+    shape: Shape,
+    logprobs: Callable[[Tokenizer], LogprobShape],
+) -> ASGIApp:
+    params, tokenizer = items[0], inquiry.frontend.tokenizer
+    generations = await inquiry.start(items)
+    choices = [
+        _Choice(
+            index=index,
+            generation=generation,
+            logprobs=logprobs(tokenizer) if params.logprobs else None,
+            echo=_echo(items[index // params.n], tokenizer),
+        )
+        for index, generation in enumerate(generations)
+    ]
+    answer = _Answer(inquiry=inquiry, params=params, shape=shape, choices=choices)
+    happenings = merged(generations)
+    if params.stream:
         # The status is sent with the first token: until then a refusal can still be an HTTP error.
-        return EventStream(_events(answer, generation, await generation.piece()))
-    text: list[str] = []
-    tokens: list[TokenInfo] = []
-    while generation.finish is None:
-        piece = await generation.piece()
-        text.append(piece.text)
-        tokens += piece.tokens
-    assert generation.finish is not None
-    choice = answer.shape.whole(
-        "".join(text),
-        logprobs=answer.logprobs_of(tuple(tokens)),
-        finish=generation.finish.reason,
+        return EventStream(_events(answer, happenings, await first_of(happenings)))
+    async with contextlib.aclosing(happenings):
+        async for happening in happenings:
+            if isinstance(happening.outcome, WorkerError):
+                raise happening.outcome
+            choices[happening.index].take(happening.outcome)
+    body = answer.envelope(shape.object_name, choices=[_whole(answer, c) for c in choices])
+    return json_response(body | {"usage": answer.usage()} | answer.handoff())
+
+
+def _echo(params: Params, tokenizer: Tokenizer) -> str:
+    if not params.echo:
+        return ""
+    (prompt,) = params.prompts
+    return prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
+
+
+def _whole(answer: _Answer, choice: _Choice) -> dict[str, Any]:
+    finish = choice.generation.finish
+    assert finish is not None
+    return answer.shape.whole(
+        choice.echo + "".join(choice.text),
+        index=choice.index,
+        logprobs=choice.logprobs_of(choice.tokens),
+        finish=finish.reason,
     )
-    body = answer.envelope(generation, name=answer.shape.object_name, choices=[choice])
-    body["usage"] = _usage(generation)
-    return json_response(body | _handoff(answer, generation))
 
 
 async def _events(
-    answer: _Answer, generation: Generation, piece: Piece
+    answer: _Answer, happenings: AsyncGenerator[Happening, None], first: Happening
 ) -> AsyncGenerator[bytes, None]:
-    """All events of an answer that begins with ``piece``."""
-    first = answer.shape.first()
-    if first is not None:
-        yield _chunk(answer, generation, [first])
-    try:
-        while piece.finish is None:
-            if piece.text or (piece.tokens and answer.logprobs is not None):
-                logprobs = answer.logprobs_of(piece.tokens)
-                part = answer.shape.part(piece.text, logprobs=logprobs, finish=None)
-                yield _chunk(answer, generation, [part])
-            piece = await generation.piece()
-    except WorkerError as error:
-        yield event(error_body(error, Api.OPENAI))
-        yield DONE
-        return
-    logprobs = answer.logprobs_of(piece.tokens)
-    choice = answer.shape.part(piece.text, logprobs=logprobs, finish=piece.finish.reason)
-    last = not answer.params.include_usage
-    yield _chunk(answer, generation, [choice], **(_handoff(answer, generation) if last else {}))
+    """All events of a call that begins with ``first``. A failure of one choice ends the call."""
+    running = len(answer.choices)
+    async with contextlib.aclosing(happenings):
+        happening: Happening | None = first
+        while happening is not None:
+            if isinstance(happening.outcome, WorkerError):
+                yield event(error_body(happening.outcome, Api.OPENAI))
+                yield DONE
+                return
+            running -= happening.last
+            choice = answer.choices[happening.index]
+            for part in _parts(answer, choice, happening.outcome):
+                ended = happening.last and not running and not answer.params.include_usage
+                extra = answer.handoff() if ended and part["finish_reason"] else {}
+                yield _chunk(answer, [part], **extra)
+            happening = await anext(happenings, None)
     if answer.params.include_usage:
-        extra = {"usage": _usage(generation), **_handoff(answer, generation)}
-        yield _chunk(answer, generation, [], **extra)
+        yield _chunk(answer, [], usage=answer.usage(), **answer.handoff())
     yield DONE
 
 
-def _chunk(answer: _Answer, generation: Generation, choices: list[Any], **extra: Any) -> bytes:
-    body = answer.envelope(generation, name=answer.shape.chunk_name, choices=choices)
+def _parts(answer: _Answer, choice: _Choice, piece: Piece) -> list[dict[str, Any]]:
+    """The choices that tell of one piece; none while a character is incomplete."""
+    parts: list[dict[str, Any]] = []
+    if not choice.begun:
+        choice.begun = True
+        opening = answer.shape.first(choice.echo, index=choice.index)
+        parts += [opening] if opening is not None else []
+    finish = None if piece.finish is None else piece.finish.reason
+    if piece.text or finish is not None or (piece.tokens and choice.logprobs is not None):
+        logprobs = choice.logprobs_of(piece.tokens)
+        parts.append(
+            answer.shape.part(piece.text, index=choice.index, logprobs=logprobs, finish=finish)
+        )
+    return parts
+
+
+def _chunk(answer: _Answer, choices: list[Any], **extra: Any) -> bytes:
+    body = answer.envelope(answer.shape.chunk_name, choices=choices)
     if answer.params.include_usage:
         body["usage"] = None
     return event(body | extra)
-
-
-def _usage(generation: Generation) -> dict[str, Any]:
-    return {
-        "prompt_tokens": generation.prompt_tokens,
-        "completion_tokens": generation.completion_tokens,
-        "total_tokens": generation.prompt_tokens + generation.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": generation.cached_tokens},
-    }
-
-
-def _handoff(answer: _Answer, generation: Generation) -> dict[str, Any]:
-    if not answer.params.return_handoff:
-        return {}
-    return {"pdcluster": {"handoff": generation.handoff}}

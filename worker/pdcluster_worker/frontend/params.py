@@ -1,4 +1,4 @@
-"""What one HTTP body asks for, after its fields are read: the same for every API."""
+"""What one prompt of an HTTP body asks for, after its fields are read: the same for every API."""
 
 from typing import Any
 
@@ -8,12 +8,15 @@ import msgspec
 class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Field tables (`fields`) fill it; a default here is what an absent or null field means."""
 
+    names: dict[str, str] = {}  # attribute -> what the client calls it; for messages
     # what to answer
     messages: tuple[dict[str, Any], ...] = ()
-    prompts: tuple[str | tuple[int, ...], ...] = ()
-    prompt_field: str = "prompt"  # what the client calls it, for messages
+    prompts: tuple[str | tuple[int, ...], ...] = ()  # one, once the call is split into its items
+    add_special: bool = True
     rid: str | None = None
     # how to answer
+    n: int = 1  # samples of the prompt
+    echo: bool = False
     stream: bool = False
     include_usage: bool = False
     return_handoff: bool = False
@@ -24,6 +27,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float = 1.0
     top_k: int = -1
     min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int | None = None
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
@@ -34,7 +41,15 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = False
     top_logprobs: int | None = None
     text_in_logprobs: bool = False
-    # the other leg
+    # which requests to end
+    prefix: bool = False
+    abort_all: bool = False
+    abort_message: str = ""
+    # the other leg: one value for the whole call, or one for each prompt or sample
     bootstrap_host: tuple[str | None, ...] = ()
     bootstrap_port: tuple[int | None, ...] = ()
     bootstrap_room: tuple[int | None, ...] = ()
+
+    def name_of(self, attribute: str) -> str:
+        """What the client calls it."""
+        return self.names.get(attribute, attribute)

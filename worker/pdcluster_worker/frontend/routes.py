@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
-from pdcluster_worker.frontend import info, native, openai
+from pdcluster_worker.frontend import control, info, native, openai, tokens
 from pdcluster_worker.frontend.errors import Api
 from pdcluster_worker.frontend.fields import (
+    ABORT_FIELDS,
     CHAT_FIELDS,
     COMPLETION_FIELDS,
+    DETOKENIZE_FIELDS,
     GENERATE_FIELDS,
+    TOKENIZE_FIELDS,
     Field,
 )
 from pdcluster_worker.frontend.frontend import Handler
@@ -51,6 +54,36 @@ ENDPOINTS: Final = (
         doc="Continue a text or token ids, in SGLang's shape.",
         fields=GENERATE_FIELDS,
     ),
+    *(
+        Endpoint(
+            path=path,
+            methods=("POST",),
+            handler=tokens.tokenize,
+            api=Api.OPENAI,
+            doc="Tokens of texts or of a conversation.",
+            fields=TOKENIZE_FIELDS,
+        )
+        for path in ("/v1/tokenize", "/tokenize")
+    ),
+    *(
+        Endpoint(
+            path=path,
+            methods=("POST",),
+            handler=tokens.detokenize,
+            api=Api.OPENAI,
+            doc="Text of tokens.",
+            fields=DETOKENIZE_FIELDS,
+        )
+        for path in ("/v1/detokenize", "/detokenize")
+    ),
+    Endpoint(
+        path="/abort_request",
+        methods=("POST",),
+        handler=control.abort_request,
+        api=Api.NATIVE,
+        doc="End requests of this worker by name; 200 also when there is none.",
+        fields=ABORT_FIELDS,
+    ),
     Endpoint(
         path="/v1/models",
         methods=("GET",),
@@ -89,11 +122,35 @@ ENDPOINTS: Final = (
         for path in ("/server_info", "/get_server_info")
     ),
     Endpoint(
+        path="/health_generate",
+        methods=("GET",),
+        handler=control.health_generate,
+        api=Api.NATIVE,
+        doc="One token through the engine, without a peer and without a place in a queue; any pass "
+        "that ends answers it. 503 after 20 s without one.",
+    ),
+    Endpoint(
+        path="/flush_cache",
+        methods=("GET", "POST"),
+        handler=control.flush_cache,
+        api=Api.NATIVE,
+        doc="200 when no request is live, which leaves nothing cached; 400 otherwise, after "
+        "`?timeout=` seconds.",
+    ),
+    Endpoint(
+        path="/get_load",
+        methods=("GET",),
+        handler=control.get_load,
+        api=Api.NATIVE,
+        doc="The older, shorter form of /v1/loads.",
+    ),
+    Endpoint(
         path="/v1/loads",
         methods=("GET",),
         handler=info.loads,
         api=Api.NATIVE,
-        doc="Queue depths and memory; 503 when the scheduler does not answer.",
+        doc="Queue depths and memory; `?include=` names parts, separated by commas. 503 when the "
+        "scheduler does not answer.",
     ),
     Endpoint(
         path="/metrics",

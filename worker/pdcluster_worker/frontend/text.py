@@ -19,12 +19,12 @@ class Detokenizer(Protocol):
 class Tokenizer(Protocol):
     """Pure functions of their arguments; may be called from several threads."""
 
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a prompt, with whatever the model wants in front."""
+    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Tokens of a prompt; ``add_special`` puts in front what the model wants there."""
         ...
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of tokens, special ones left out."""
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Text of tokens, special ones left out or by name."""
         ...
 
     def token_text(self, token: int) -> str:
