@@ -5,7 +5,7 @@ simulator with other implementations behind the same Protocols.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -56,6 +56,15 @@ class SampleParams:
     seed: int = 0  # with the position, the whole source of randomness: batch-independent
     logprobs: int | None = None  # None | 0..128
     banned: tuple[int, ...] = ()  # tokens that must not be chosen (min_new_tokens: eos)
+    # Added to logits, greedy or not, before anything else is done with them.
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token, bias)
+    # The same, from the tokens of ``output``: once per token that is there, and per occurrence.
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    # Of each token in ``prompt`` or ``output`` a logit > 0 is divided by it, another multiplied.
+    repetition_penalty: float = 1.0
+    prompt: NDArray[np.int64] | None = field(default=None, compare=False)  # only with penalties
+    output: tuple[int, ...] = ()  # only with penalties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

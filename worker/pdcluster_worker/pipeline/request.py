@@ -75,6 +75,12 @@ class Request:
             seed=s.seed or 0,
             logprobs=s.logprobs,
             banned=tuple(self.stops) if early else (),
+            logit_bias=s.logit_bias,
+            presence_penalty=s.presence_penalty,
+            frequency_penalty=s.frequency_penalty,
+            repetition_penalty=s.repetition_penalty,
+            prompt=self.prompt if s.penalised else None,
+            output=tuple(self.output) if s.penalised else (),
         )
 
     def tokens_message(

@@ -36,6 +36,12 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     repetition_penalty: float = 1.0  # > 0; divides logits > 0 of seen tokens, multiplies others
     logit_bias: tuple[tuple[int, float], ...] = ()  # (token, added to its logit)
 
+    @property
+    def penalised(self) -> bool:
+        """True when what was said before changes what comes next."""
+        penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty - 1.0)
+        return any(penalties)
+
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
     """Where the other leg is: the ``bootstrap_*`` fields of the request."""
