@@ -178,7 +178,7 @@ from pathlib import Path
 from tests.wiring.kubelet_rig import local_kubelet, pod, python, until, log_text
 CODE = (
     "import os, signal\\nif not os.fork(): os.setsid()\\n"
-    "print(os.getpid(), flush=True)\\nwhile True: signal.pause()"
+    "os.write(1, b'%d\\\\n' % os.getpid())\\nwhile True: signal.pause()"  # one write, whole
 )
 async def main():
     logs = Path(sys.argv[1])
@@ -199,12 +199,14 @@ async def test_nothing_survives_a_killed_kubelet(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": "api:operator:."},
     )
     assert process.stdout is not None
-    with process.stdout:
-        scratch, *pids = process.stdout.readline().decode().split()
-    assert len(pids) == 2
-    assert all(alive(int(pid)) for pid in pids)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        with process.stdout:
+            scratch, *pids = process.stdout.readline().decode().split()
+        assert len(pids) == 2
+        assert all(alive(int(pid)) for pid in pids)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     await until(lambda: not any(alive(int(pid)) for pid in pids), 5.0)
     await until(lambda: not Path(scratch).exists(), 5.0)
     assert reaper.kill_all("nobody/") == 0
