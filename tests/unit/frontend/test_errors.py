@@ -41,6 +41,9 @@ def param(response: Any) -> Any:
     ("path", "change", "field"),
     [
         ("/v1/chat/completions", {"messages": []}, "messages"),
+        ("/generate", {"text": None, "input_ids": []}, "input_ids"),
+        ("/generate", {"text": None, "input_ids": [[]]}, "input_ids"),
+        ("/generate", {"text": []}, "text"),
         ("/v1/chat/completions", {"messages": "x"}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": 1}]}, "messages"),
         ("/v1/chat/completions", {"messages": [{"role": "strange"}]}, "messages"),

@@ -58,7 +58,7 @@ def read_items(body: dict[str, Any]) -> tuple[list[Params], bool]:
     whole = read_params({name: given}, GENERATE_FIELDS)
     if not whole.prompts:
         raise BadRequest(f"{name}: the list of prompts is empty", field=name)
-    listed = isinstance(given, list) and not isinstance(given[0], int)
+    listed = isinstance(given, list) and given != [] and not isinstance(given[0], int)
     count = len(whole.prompts)
     bodies = spread(body | {name: None}, count=count, names=GENERATE_LISTS)
     items = [
