@@ -105,7 +105,6 @@ def param(response: Any) -> Any:
         ("/generate", {"top_logprobs_num": 129}, "top_logprobs_num"),
         ("/generate", {"logprob_start_len": 0}, "logprob_start_len"),
         ("/generate", {"rid": ""}, "rid"),
-        ("/generate", {"text": []}, "text"),
         ("/generate", {"text": ["a", "b"], "rid": ["x"] * 3}, "rid"),
         (
             "/generate",
