@@ -8,7 +8,7 @@ The filters (top-k, top-p, min-p) each look at the tempered distribution on thei
 must pass all; the uniform number is then looked up in the remaining mass *in token order*, so that
 two near-equal tokens swapping ranks does not change the choice.
 
-Log-probabilities are of the model's own distribution: no temperature, no filter, no ban.
+Log-probabilities are of the model's own distribution: no temperature, penalty, filter or ban.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pdcluster_worker.core.ports import SampleParams
+from pdcluster_worker.engine.penalties import adjusted
 
 MASK64 = (1 << 64) - 1
 NUCLEUS_CANDIDATES = 256  # sorted first; the whole vocabulary only when they are not enough
@@ -55,7 +56,7 @@ def sample(
     """
     if not bool(torch.isfinite(logits.amax(-1)).all()):
         raise FloatingPointError("the forward pass gave logits that are not finite")
-    allowed = _without_banned(logits, params)
+    allowed = adjusted(logits, params)
     tokens = allowed.argmax(-1)
     drawn = [row for row, p in enumerate(params) if p.temperature > 0]
     if drawn:
@@ -63,16 +64,6 @@ def sample(
         uniforms = [uniform(params[row].seed, positions[row]) for row in drawn]
         tokens[rows] = _draw(allowed[rows], [params[row] for row in drawn], uniforms)
     return _with_logprobs(logits, params, tokens)
-
-
-def _without_banned(logits: Tensor, params: Sequence[SampleParams]) -> Tensor:
-    if not any(p.banned for p in params):
-        return logits
-    allowed = logits.clone()
-    for row, p in zip(allowed, params, strict=True):
-        if p.banned:
-            row[list(p.banned)] = float("-inf")
-    return allowed
 
 
 def _draw(logits: Tensor, params: Sequence[SampleParams], uniforms: list[float]) -> Tensor:
