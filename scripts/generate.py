@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATORS = {
     "protobuf stubs": "scripts.generate_stubs",
     "resource definitions": "pdcluster_operator.spec.generate",
+    "metric docs": "pdcluster_api.metrics",
+    "HTTP docs": "pdcluster_worker.frontend.docs",
 }
 
 

@@ -1,18 +1,23 @@
-"""Every metric of a worker, as one table; ``python -m pdcluster_api.metrics`` prints Markdown.
+"""Every metric of a worker, as one table.
+
+``python -m pdcluster_api.metrics`` writes ``docs/metrics.md``; ``--check`` only compares.
 
 A process builds its collectors from the rows that name it, so nothing undeclared can be emitted.
 Label values are bounded: a label lists its values, or at most `OPEN_VALUES_MAX` are kept and the
 rest is counted as ``other``. No request id, room or peer address is ever a label.
 """
 
+import argparse
 import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from pdcluster_api.names import Role
 from pdcluster_api.states import Stage
 
+DOCS: Final = Path("docs/metrics.md")
 PREFIX: Final = "pdcluster_"
 OTHER: Final = "other"
 OPEN_VALUES_MAX: Final = 40
@@ -348,5 +353,16 @@ def _label(label: Label) -> str:
     return f"`{label.name}`{values}"
 
 
+def main() -> None:
+    """Rewrite the page, or say that it differs."""
+    parser = argparse.ArgumentParser(description="Write the documentation of the metrics.")
+    parser.add_argument("--check", action="store_true", help="write nothing, report a difference")
+    if parser.parse_args().check:
+        if DOCS.read_text(encoding="utf-8") != markdown():
+            sys.exit(f"{DOCS} is not what the table says")
+    else:
+        DOCS.write_text(markdown(), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    sys.stdout.write(markdown())
+    main()

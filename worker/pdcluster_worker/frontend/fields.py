@@ -111,6 +111,7 @@ _BIAS: Final = Number(-100, 100)
 _BIASES_SHOWN: Final = (
     f"an object of at most {BIASES_MAX:,} token ids, each with {_BIAS.shown} as its value"
 )
+_SEED: Final = Integer(-(2**63), 2**64 - 1)
 _RANK: Final = Listing(Nullable(Integer(0, 0)), _LEG_VALUES_MAX, scalar=True)
 _MESSAGE: Final = Checked("an object {role, content}", _message)
 _COUNT: Final = Integer(1, TOKENS_MAX)
@@ -185,6 +186,9 @@ _COMMON: Final = (
     Field("return_handoff", "return_handoff", Flag(), "Tell what moving the KV cost."),
 )
 
+# Refused, not ignored: an answer that does not obey them would look as if it did.
+_CONSTRAINTS: Final = ("regex", "ebnf", "json_schema", "structural_tag", "stop_regex")
+
 
 def _sampling(prefix: str = "") -> tuple[Field, ...]:
     """Rows that mean the same in all APIs; /generate has them inside ``sampling_params``."""
@@ -193,7 +197,8 @@ def _sampling(prefix: str = "") -> tuple[Field, ...]:
         Field(f"{prefix}top_p", "top_p", Number(None, 1, above=0), "Nucleus sampling."),
         Field(f"{prefix}top_k", "top_k", Integer(-1, 2**31 - 1), "-1 or 0: all tokens."),
         Field(f"{prefix}min_p", "min_p", Number(0, 1), "Least probability beside the best."),
-        Field(f"{prefix}seed", "seed", Integer(-(2**63), 2**64 - 1), "Equal seeds, equal text."),
+        Field(f"{prefix}seed", "seed", _SEED, "Equal seeds, equal text."),
+        Field(f"{prefix}sampling_seed", "seed", _SEED, "The same, SGLang's name."),
         Field(f"{prefix}stop", "stop", _STOPS, "Strings that end the answer."),
         Field(
             f"{prefix}stop_token_ids",
@@ -231,12 +236,18 @@ def _sampling(prefix: str = "") -> tuple[Field, ...]:
             Checked(_BIASES_SHOWN, _biases),
             "Added to the logits of these tokens.",
         ),
+        *(
+            Field(f"{prefix}{name}", IGNORED, Only(("",)), "A grammar for the answer.")
+            for name in _CONSTRAINTS
+        ),
     )
 
 
+SAMPLING_FIELDS: Final = _sampling()
+
 _OPENAI: Final = (
     *_COMMON,
-    *_sampling(),
+    *SAMPLING_FIELDS,
     Field("max_completion_tokens", "max_new_tokens", _COUNT, "Longest answer, in tokens."),
     Field("max_tokens", "max_new_tokens", _COUNT, "The same, the older name."),
     Field("min_tokens", "min_new_tokens", Integer(0, TOKENS_MAX), "Shortest answer, in tokens."),
@@ -283,6 +294,10 @@ GENERATE_FIELDS: Final = (
     Field("return_logprob", "logprobs", Flag(), "Logprobs of the answer's tokens."),
     Field("top_logprobs_num", "top_logprobs", _TOP, "And of the k best at each place."),
     Field("return_text_in_logprobs", "text_in_logprobs", Flag(), "Token text beside its id."),
+    *(
+        Field(name, IGNORED, Only(_NOTHING), "What the prompt refers to beside text.")
+        for name in ("image_data", "audio_data", "video_data")
+    ),
     Field("logprob_start_len", IGNORED, Only((-1,)), "Logprobs of the prompt from here on."),
 )
 

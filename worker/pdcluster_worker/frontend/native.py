@@ -23,7 +23,7 @@ from pdcluster_worker.frontend.params import Params
 from pdcluster_worker.frontend.parse import read_params, spread
 from pdcluster_worker.frontend.text import Tokenizer
 
-_DEFAULTS = Params(max_new_tokens=128)
+DEFAULTS = Params(max_new_tokens=128)
 
 
 async def generate(inquiry: Inquiry) -> ASGIApp:
@@ -63,7 +63,7 @@ def read_items(body: dict[str, Any]) -> tuple[list[Params], bool]:
     bodies = spread(body | {name: None}, count=count, names=GENERATE_LISTS)
     items = [
         msgspec.structs.replace(
-            read_params(own, GENERATE_FIELDS, defaults=_DEFAULTS), prompts=(prompt,)
+            read_params(own, GENERATE_FIELDS, defaults=DEFAULTS), prompts=(prompt,)
         )
         for own, prompt in zip(bodies, whole.prompts, strict=True)
     ]

@@ -25,9 +25,9 @@ from pdcluster_worker.frontend.params import Params
 from pdcluster_worker.frontend.parse import read_params
 from pdcluster_worker.frontend.text import Tokenizer
 
-_CHAT_DEFAULTS = Params()
+CHAT_DEFAULTS = Params()
 # What OpenAI gives a completion without max_tokens.
-_COMPLETION_DEFAULTS = Params(max_new_tokens=16)
+COMPLETION_DEFAULTS = Params(max_new_tokens=16)
 
 
 class LogprobShape(Protocol):
@@ -40,7 +40,7 @@ class LogprobShape(Protocol):
 
 async def chat(inquiry: Inquiry) -> ASGIApp:
     """POST /v1/chat/completions."""
-    params = read_params(inquiry.object(), CHAT_FIELDS, defaults=_CHAT_DEFAULTS)
+    params = read_params(inquiry.object(), CHAT_FIELDS, defaults=CHAT_DEFAULTS)
     if not params.messages:
         raise BadRequest("messages: must be a list of at least one message", field="messages")
     if params.top_logprobs and not params.logprobs:
@@ -50,7 +50,7 @@ async def chat(inquiry: Inquiry) -> ASGIApp:
 
 async def completions(inquiry: Inquiry) -> ASGIApp:
     """POST /v1/completions."""
-    params = read_params(inquiry.object(), COMPLETION_FIELDS, defaults=_COMPLETION_DEFAULTS)
+    params = read_params(inquiry.object(), COMPLETION_FIELDS, defaults=COMPLETION_DEFAULTS)
     if not params.prompts:
         raise BadRequest("prompt: missing", field="prompt")
     params = msgspec.structs.replace(params, logprobs=params.top_logprobs is not None)

@@ -15,6 +15,9 @@ from pdcluster_worker.frontend.fields import (
     Field,
 )
 from pdcluster_worker.frontend.frontend import Handler
+from pdcluster_worker.frontend.params import Params
+
+_DEFAULTS: Final = Params()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,8 @@ class Endpoint:
     api: Api
     doc: str
     fields: tuple[Field, ...] = ()
+    defaults: Params = _DEFAULTS
+    generates: bool = False  # takes sampling and leg fields
 
 
 ENDPOINTS: Final = (
@@ -37,6 +42,8 @@ ENDPOINTS: Final = (
         api=Api.OPENAI,
         doc="Answer a conversation.",
         fields=CHAT_FIELDS,
+        defaults=openai.CHAT_DEFAULTS,
+        generates=True,
     ),
     Endpoint(
         path="/v1/completions",
@@ -45,6 +52,8 @@ ENDPOINTS: Final = (
         api=Api.OPENAI,
         doc="Continue a text.",
         fields=COMPLETION_FIELDS,
+        defaults=openai.COMPLETION_DEFAULTS,
+        generates=True,
     ),
     Endpoint(
         path="/generate",
@@ -53,6 +62,8 @@ ENDPOINTS: Final = (
         api=Api.NATIVE,
         doc="Continue a text or token ids, in SGLang's shape.",
         fields=GENERATE_FIELDS,
+        defaults=native.DEFAULTS,
+        generates=True,
     ),
     *(
         Endpoint(
