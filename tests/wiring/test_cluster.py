@@ -19,6 +19,8 @@ from pdcluster_operator.spec import read_cluster
 from tests.wiring.cluster_rig import QUICK, rig_settings, scripted_cluster, scripted_document
 from tests.wiring.kubelet_rig import NETWORK, PYTHON, REPOSITORY, until
 
+pytestmark = pytest.mark.real
+
 CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
 
 

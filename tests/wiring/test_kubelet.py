@@ -9,6 +9,8 @@ import subprocess
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from pdcluster_operator.local.kubelet import reaper
 from tests.wiring.kubelet_rig import (
     PYTHON,
@@ -20,6 +22,8 @@ from tests.wiring.kubelet_rig import (
     python,
     until,
 )
+
+pytestmark = pytest.mark.real
 
 SLEEP = "import signal; signal.pause()"
 
