@@ -68,6 +68,27 @@ class SampleParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """Prompt tokens whose log-probability is asked for (F18).
+
+    ``targets[i]`` is the token that follows the step's row ``row + i``; the last target may be the
+    first token of the next chunk. As all log-probabilities: of the model's own distribution.
+    """
+
+    row: int  # >= 0; row + len(targets) <= the step's tokens
+    targets: NDArray[np.int64]  # [n], n >= 1
+    top: int = 0  # the k best at each place, 0..128
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Of one prompt token."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # (token, logprob), best first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceStep:
     """One sequence's share of a forward pass.
 
@@ -81,6 +102,7 @@ class SequenceStep:
     start: int
     pages: PageIds  # [ceil((start+n)/page_tokens)] or longer
     sample: SampleParams | None
+    scoring: Scoring | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +113,7 @@ class StepResult:
     token: int | None = None
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()  # (token, logprob), best first
+    scores: tuple[Score, ...] = ()  # one for each of the step's scoring targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

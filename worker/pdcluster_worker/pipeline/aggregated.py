@@ -123,6 +123,7 @@ class AggregatedPipeline(BatchPipeline):
             self._fail(request, EngineError(result.error), now)
             return
         request.computed += request.pass_tokens
+        request.scores += step.scores
         self.counts["prompt_tokens"] += request.pass_tokens
         if request.computed < len(request.prompt):
             self._apply(request, Event.CHUNK, now)

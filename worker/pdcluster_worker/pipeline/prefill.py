@@ -253,6 +253,7 @@ class PrefillPipeline(Pipeline):
 
     def _advance(self, request: Request, step: StepResult, now: float) -> None:
         request.computed += request.pass_tokens
+        request.scores += step.scores
         self.counts["prompt_tokens"] += request.pass_tokens
         if request.computed < len(request.prompt):
             self._apply(request, Event.CHUNK, now)

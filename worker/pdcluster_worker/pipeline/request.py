@@ -6,7 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdcluster_api.states import Stage
-from pdcluster_worker.core.ports import PageIds, SampleParams, SequenceStep, StepResult
+from pdcluster_worker.core.ports import (
+    PageIds,
+    SampleParams,
+    Score,
+    Scoring,
+    SequenceStep,
+    StepResult,
+)
 from pdcluster_worker.kv.lease import Lease
 from pdcluster_worker.wire.local import Handoff, Hop, Sampling, Submit, Tokens, TopLogprob
 
@@ -34,6 +41,7 @@ class Request:
     computing: bool = False  # part of the pass that runs now
     pass_tokens: int = 0  # its tokens in that pass
     first: StepResult | None = None  # prefill: the token to hand over
+    scores: list[Score] = field(default_factory=list)  # of prompt tokens, until they are told
     output: list[int] = field(default_factory=list)
     peer: str = ""  # decode: instance of its prefill, once reached
     host_ticket: int | None = None  # of its KV's copy while retracted
@@ -61,6 +69,22 @@ class Request:
             start=self.computed,
             pages=pages,
             sample=self.sample_params() if sample else None,
+            scoring=self._scoring(len(tokens)),
+        )
+
+    def _scoring(self, count: int) -> Scoring | None:
+        """Of the prompt tokens that follow the next ``count`` rows, those that are asked for."""
+        wanted_from = self.sampling.input_logprobs_from
+        if wanted_from is None:
+            return None
+        begin = max(wanted_from, self.computed) + 1
+        end = min(self.computed + count + 1, len(self.prompt))
+        if begin >= end:
+            return None
+        return Scoring(
+            row=begin - 1 - self.computed,
+            targets=self.prompt[begin:end],
+            top=self.sampling.logprobs or 0,
         )
 
     def sample_params(self) -> SampleParams:
@@ -88,6 +112,7 @@ class Request:
     ) -> Tokens:
         """One new token for the frontend."""
         assert result.token is not None
+        scores, self.scores = self.scores, []
         with_logprobs = self.sampling.logprobs is not None and result.logprob is not None
         return Tokens(
             rid=self.rid,
@@ -98,6 +123,8 @@ class Request:
             matched_token=matched,
             prompt_tokens=len(self.prompt),
             handoff=self.handoff if finish else None,
+            input_logprobs=tuple(score.logprob for score in scores),
+            input_top=tuple(tuple(TopLogprob(t, p) for t, p in score.top) for score in scores),
         )
 
 

@@ -35,6 +35,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     frequency_penalty: float = 0.0  # the same, for each time that it is there
     repetition_penalty: float = 1.0  # > 0; divides logits > 0 of seen tokens, multiplies others
     logit_bias: tuple[tuple[int, float], ...] = ()  # (token, added to its logit)
+    # Logprobs of the prompt's tokens behind this position, as many of the best as ``logprobs``
+    # says; None: none. Where the prompt is not computed it means nothing.
+    input_logprobs_from: int | None = None
 
     @property
     def penalised(self) -> bool:
@@ -96,6 +99,9 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
     prompt_tokens: int = 0
     cached_tokens: int = 0
     handoff: "Handoff | None" = None  # decode, with the first token
+    # Of the prompt, with the first token, when asked for.
+    input_logprobs: tuple[float, ...] = ()
+    input_top: tuple[tuple[TopLogprob, ...], ...] = ()
 
 
 class Handoff(msgspec.Struct, frozen=True, kw_only=True):
