@@ -106,7 +106,7 @@ def param(response: Any) -> Any:
         ("/generate", {"sampling_params": 3}, "sampling_params"),
         ("/generate", {"sampling_params": {"top_p": 2}}, "sampling_params.top_p"),
         ("/generate", {"top_logprobs_num": 129}, "top_logprobs_num"),
-        ("/generate", {"logprob_start_len": 0}, "logprob_start_len"),
+        ("/generate", {"return_logprob": True, "logprob_start_len": 0}, "logprob_start_len"),
         ("/generate", {"rid": ""}, "rid"),
         ("/generate", {"text": ["a", "b"], "rid": ["x"] * 3}, "rid"),
         (

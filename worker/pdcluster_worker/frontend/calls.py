@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from pdcluster_api.names import Role
 from pdcluster_worker.core.errors import BadRequest
 from pdcluster_worker.core.settings import Settings
-from pdcluster_worker.frontend.fields import REQUESTS_MAX
+from pdcluster_worker.frontend.fields import REQUESTS_MAX, SCORES_MAX
 from pdcluster_worker.frontend.generation import GenerationRequest
 from pdcluster_worker.frontend.legs import Shape
 from pdcluster_worker.frontend.params import Params
 from pdcluster_worker.frontend.text import Tokenizer
 from pdcluster_worker.wire.local import Hop, Ready, Sampling, Submit
 
+INPUT_LOGPROBS: Final = False  # whether the engine answers `core.ports.Scoring`
 # Longer texts are tokenized in a thread, so that other requests' tokens are not held up.
 INLINE_CHARS_MAX: Final = 8192
 
@@ -54,6 +56,7 @@ async def make_requests(
     requests: list[GenerationRequest] = []
     call_rid = items[0].rid or secrets.token_hex(16)
     for number, item in enumerate(items):
+        _check_scoring(item)
         ids = await _tokenize(item, context.tokenizer)
         _check_tokens(item, ids, context.ready)
         item_rid = item.rid or call_rid
@@ -81,12 +84,17 @@ def _request(
     rid: str,
     sample: int,
 ) -> GenerationRequest:
+    role = context.settings.launch.role
     # The first token is all that a prefill answers: nothing to match there.
-    stop = () if context.settings.launch.role is Role.PREFILL else params.stop
+    stop = () if role is Role.PREFILL else params.stop
+    sampling = _sampling(params, context.ready, prompt_tokens=len(ids), sample=sample)
+    if role is not Role.DECODE:  # which does not compute the prompt
+        scored = _scored_from(params, prompt_tokens=len(ids))
+        sampling = msgspec.structs.replace(sampling, input_logprobs_from=scored)
     submit = Submit(
         rid=rid,
         input_ids=np.asarray(ids, dtype="<i4").tobytes(),
-        sampling=_sampling(params, context.ready, prompt_tokens=len(ids), sample=sample),
+        sampling=sampling,
         hop=hop,
         received_s=context.received_s,
     )
@@ -98,6 +106,28 @@ def _request(
         keep_stop=params.keep_stop,
         skip_special=params.skip_special,
     )
+
+
+def _check_scoring(params: Params) -> None:
+    """On both legs alike, so that both refuse."""
+    if params.logprobs and params.logprob_start >= 0 and not INPUT_LOGPROBS:
+        name = params.name_of("logprob_start")
+        raise BadRequest(f"{name}: logprobs of the prompt are not supported yet", field=name)
+
+
+def _scored_from(params: Params, *, prompt_tokens: int) -> int | None:
+    start = params.logprob_start
+    if start < 0 or not params.logprobs:
+        return None
+    name = params.name_of("logprob_start")
+    if start >= prompt_tokens:
+        message = f"{name}: {start} is beyond the prompt of {prompt_tokens} tokens"
+        raise BadRequest(message, field=name)
+    if (prompt_tokens - start) * (1 + (params.top_logprobs or 0)) > SCORES_MAX:
+        name = params.name_of("top_logprobs")
+        message = f"{name}: more than {SCORES_MAX:,} logprobs of one prompt"
+        raise BadRequest(message, field=name)
+    return start
 
 
 def _check_tokens(params: Params, ids: Sequence[int], ready: Ready) -> None:

@@ -71,10 +71,12 @@ _ANSWERS: Final = """\
   is idle.
 - Logprobs are of the model's own distribution, before temperature, filters, penalties and biases.
 - `response_format` other than text, `regex`, `ebnf`, `json_schema`, `tools`, `best_of`, `suffix`,
-  images, and logprobs of the prompt (`logprob_start_len`, `echo` with `logprobs`) are refused, not
-  ignored.
-- The routers put prefill's `input_token_logprobs` before decode's when `return_logprob` is set;
-  both are empty lists here.
+  images and, for now, logprobs of the prompt (`logprob_start_len`, `echo` with `logprobs`) are
+  refused, not ignored.
+- Logprobs of the prompt are prefill's part: decode leaves `input_token_logprobs` and
+  `input_top_logprobs` empty, and the routers put prefill's before them when `return_logprob` is
+  set. The first entry has no logprob, as nothing comes before it. `echo` with `logprobs` needs an
+  aggregated worker, since no router merges the OpenAI shape.
 - A 503 says `Retry-After`; routers try another pair. When one leg refuses, it tells the other one
   itself, so that nobody waits for a time limit.
 - A client that leaves ends its request on both legs.

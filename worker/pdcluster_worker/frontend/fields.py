@@ -31,6 +31,7 @@ ROOM_MAX: Final = 2**63 - 1
 IGNORED: Final = ""  # ``to`` of a field that is checked and then changes nothing
 BATCH_MAX: Final = 256  # prompts in one HTTP call
 SAMPLES_MAX: Final = 128  # of one prompt
+SCORES_MAX: Final = 1 << 20  # logprobs of one prompt, the k best included
 REQUESTS_MAX: Final = 1024  # prompts times samples of one HTTP call
 BIASES_MAX: Final = 1024
 
@@ -298,7 +299,12 @@ GENERATE_FIELDS: Final = (
         Field(name, IGNORED, Only(_NOTHING), "What the prompt refers to beside text.")
         for name in ("image_data", "audio_data", "video_data")
     ),
-    Field("logprob_start_len", IGNORED, Only((-1,)), "Logprobs of the prompt from here on."),
+    Field(
+        "logprob_start_len",
+        "logprob_start",
+        Integer(-1, TOKENS_MAX),
+        "Logprobs of the prompt from this token on, too; -1: none.",
+    ),
 )
 
 # Fields of /generate that may be lists, with a value for each prompt of a call.

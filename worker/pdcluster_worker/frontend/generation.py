@@ -8,7 +8,10 @@ Submit to the scheduler -> Tokens ... -> pieces of text -> finish
            `close` before any of these (the client left): the scheduler gets Abort
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
 
 from pdcluster_worker.core.clock import Clock
 from pdcluster_worker.core.errors import Aborted, BadRequest, WorkerError, rebuild
@@ -84,6 +87,7 @@ class Generation:
         self.completion_tokens = 0
         self.cached_tokens = 0
         self.handoff: Handoff | None = None
+        self.prompt: tuple[TokenInfo, ...] | None = None  # its tokens with logprobs, when asked for
         around.metrics.started()
 
     @property
@@ -152,6 +156,8 @@ class Generation:
         tokens: list[TokenInfo] = []
         self.cached_tokens = message.cached_tokens or self.cached_tokens
         self.handoff = message.handoff or self.handoff
+        if self.prompt is None and self.request.submit.sampling.input_logprobs_from is not None:
+            self.prompt = tuple(_scored(self.request.submit, message))
         for index, token in enumerate(message.ids):
             tokens.append(_info(message, index))
             self.completion_tokens += 1
@@ -191,6 +197,19 @@ def _info(message: Tokens, index: int) -> TokenInfo:
         if index < len(message.top)
         else (),
     )
+
+
+def _scored(submit: Submit, message: Tokens) -> Iterator[TokenInfo]:
+    """The prompt's tokens from where it is scored on; nothing comes before the first of them."""
+    first, *others = np.frombuffer(submit.input_ids, "<i4")[submit.sampling.input_logprobs_from :]
+    yield TokenInfo(id=int(first))
+    for index, token in enumerate(others):
+        top = message.input_top[index] if index < len(message.input_top) else ()
+        yield TokenInfo(
+            id=int(token),
+            logprob=message.input_logprobs[index],
+            top=tuple((best.token, best.logprob) for best in top),
+        )
 
 
 def _outcome(error: WorkerError) -> str:

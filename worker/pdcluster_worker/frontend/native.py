@@ -5,7 +5,7 @@ an ``index``.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
@@ -123,7 +123,8 @@ class NativeAnswer:
             "e2e_latency": generation.elapsed_s(),
         }
         if self._params.logprobs:
-            meta |= _logprobs(self._tokens, self._params, self._tokenizer)
+            prompt = generation.prompt or ()
+            meta |= _logprobs(self._tokens, prompt, params=self._params, tokenizer=self._tokenizer)
         result: dict[str, Any] = {
             "text": "".join(self._text),
             "output_ids": [token.id for token in self._tokens],
@@ -147,18 +148,27 @@ class NativeAnswer:
         return {"type": finish.reason, "matched": finish.matched}
 
 
-def _logprobs(tokens: list[TokenInfo], params: Params, tokenizer: Tokenizer) -> dict[str, Any]:
+def _logprobs(
+    tokens: Sequence[TokenInfo],
+    prompt: Sequence[TokenInfo],
+    *,
+    params: Params,
+    tokenizer: Tokenizer,
+) -> dict[str, Any]:
     def entry(token: int, logprob: float | None) -> tuple[float | None, int, str | None]:
         text = tokenizer.token_text(token) if params.text_in_logprobs else None
         return (logprob, token, text)
 
     result: dict[str, Any] = {
-        "input_token_logprobs": [],
+        "input_token_logprobs": [entry(token.id, token.logprob) for token in prompt],
         "output_token_logprobs": [entry(token.id, token.logprob) for token in tokens],
     }
+
+    def best(token: TokenInfo) -> list[Any] | None:
+        given = [entry(other, logprob) for other, logprob in token.top]
+        return given if token.logprob is not None else None  # the first has nothing before it
+
     if params.top_logprobs:
-        result["input_top_logprobs"] = []
-        result["output_top_logprobs"] = [
-            [entry(other, logprob) for other, logprob in token.top] for token in tokens
-        ]
+        result["input_top_logprobs"] = [best(token) for token in prompt]
+        result["output_top_logprobs"] = [best(token) for token in tokens]
     return result

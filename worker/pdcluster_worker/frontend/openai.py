@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from starlette.types import ASGIApp
 
+from pdcluster_api.names import Role
 from pdcluster_worker.core.errors import BadRequest, WorkerError
 from pdcluster_worker.frontend.errors import Api, error_body, json_response
 from pdcluster_worker.frontend.events import DONE, EventStream, event
@@ -55,9 +56,19 @@ async def completions(inquiry: Inquiry) -> ASGIApp:
         raise BadRequest("prompt: missing", field="prompt")
     params = msgspec.structs.replace(params, logprobs=params.top_logprobs is not None)
     if params.echo and params.logprobs:
-        raise BadRequest("echo: not supported together with logprobs yet", field="echo")
+        _check_echo(inquiry)
+        params = msgspec.structs.replace(
+            params, logprob_start=0, names=params.names | {"logprob_start": "echo"}
+        )
     items = [msgspec.structs.replace(params, prompts=(prompt,)) for prompt in params.prompts]
     return await _answer(inquiry, items, shape=CompletionShape(), logprobs=CompletionLogprobs)
+
+
+def _check_echo(inquiry: Inquiry) -> None:
+    """No router puts prefill's part of this answer before decode's."""
+    if inquiry.frontend.settings.launch.role is not Role.AGGREGATED:
+        message = "echo: together with logprobs only where prefill and decode are one worker"
+        raise BadRequest(message, field="echo")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,7 +177,7 @@ def _whole(answer: _Answer, choice: _Choice) -> dict[str, Any]:
     return answer.shape.whole(
         choice.echo + "".join(choice.text),
         index=choice.index,
-        logprobs=choice.logprobs_of(choice.tokens),
+        logprobs=choice.logprobs_of([*(choice.generation.prompt or ()), *choice.tokens]),
         finish=finish.reason,
     )
 
@@ -200,7 +211,8 @@ def _parts(answer: _Answer, choice: _Choice, piece: Piece) -> list[dict[str, Any
     parts: list[dict[str, Any]] = []
     if not choice.begun:
         choice.begun = True
-        opening = answer.shape.first(choice.echo, index=choice.index)
+        prompt = choice.logprobs_of(choice.generation.prompt or ())
+        opening = answer.shape.first(choice.echo, index=choice.index, logprobs=prompt)
         parts += [opening] if opening is not None else []
     finish = None if piece.finish is None else piece.finish.reason
     if piece.text or finish is not None or (piece.tokens and choice.logprobs is not None):

@@ -48,5 +48,7 @@ class CompletionLogprobs:
             "top_logprobs": [self._top(token) for token in tokens],
         }
 
-    def _top(self, token: TokenInfo) -> dict[str, float]:
+    def _top(self, token: TokenInfo) -> dict[str, float] | None:
+        if token.logprob is None:  # the prompt's first: nothing comes before it
+            return None
         return {self._tokenizer.token_text(other): logprob for other, logprob in token.top}

@@ -14,7 +14,7 @@ class Shape(Protocol):
         """A choice of an unstreamed answer."""
         ...
 
-    def first(self, echo: str, *, index: int) -> dict[str, Any] | None:
+    def first(self, echo: str, *, index: int, logprobs: Any) -> dict[str, Any] | None:
         """A choice sent before any text of the model."""
         ...
 
@@ -34,9 +34,9 @@ class ChatShape:
         message = {"role": "assistant", "content": text, "refusal": None}
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
-    def first(self, echo: str, *, index: int) -> dict[str, Any] | None:
+    def first(self, echo: str, *, index: int, logprobs: Any) -> dict[str, Any] | None:
         delta = {"role": "assistant", "content": echo}
-        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": None}
 
     def part(self, text: str, *, index: int, logprobs: Any, finish: str | None) -> dict[str, Any]:
         delta = {"content": text} if text or finish is None else {}
@@ -53,8 +53,8 @@ class CompletionShape:
     def whole(self, text: str, *, index: int, logprobs: Any, finish: str) -> dict[str, Any]:
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
-    def first(self, echo: str, *, index: int) -> dict[str, Any] | None:
-        return self.part(echo, index=index, logprobs=None, finish=None) if echo else None
+    def first(self, echo: str, *, index: int, logprobs: Any) -> dict[str, Any] | None:
+        return self.part(echo, index=index, logprobs=logprobs, finish=None) if echo else None
 
     def part(self, text: str, *, index: int, logprobs: Any, finish: str | None) -> dict[str, Any]:
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}

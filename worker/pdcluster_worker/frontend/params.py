@@ -41,6 +41,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool = False
     top_logprobs: int | None = None
     text_in_logprobs: bool = False
+    logprob_start: int = -1  # of the prompt, from this token on; -1: none
     # which requests to end
     prefix: bool = False
     abort_all: bool = False
