@@ -102,6 +102,7 @@ class ToyEngine:
         self.kv = kv
         self.steps: tuple[SequenceStep, ...] | None = None
         self.done_at = 0.0
+        self.fail_next: str | None = None  # the next pass ends with this error and no results
 
     def launch(self, steps: tuple[SequenceStep, ...], done_at: float) -> None:
         assert self.steps is None, "two passes at once"
@@ -110,9 +111,10 @@ class ToyEngine:
     def poll(self, now: float) -> BatchResult | None:
         if self.steps is None or now < self.done_at:
             return None
-        results = tuple(self._run(step) for step in self.steps)
+        error, self.fail_next = self.fail_next, None
+        results = () if error else tuple(self._run(step) for step in self.steps)
         self.steps = None
-        return BatchResult(results=results, seconds=0.01)
+        return BatchResult(results=results, seconds=0.01, error=error)
 
     def _run(self, step: SequenceStep) -> StepResult:
         for offset, token in enumerate(step.tokens.tolist()):

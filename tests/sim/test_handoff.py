@@ -228,6 +228,25 @@ def test_frozen_prefill_keeps_pages_quarantined_until_it_answers() -> None:
     assert prefill.initial()
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode", "aggregated"])
+def test_a_failed_pass_fails_its_requests_and_no_others(role: str) -> None:
+    world, prefill, decode = pair()
+    alone = world.add("aggregated", "a")
+    broken = {"prefill": prefill, "decode": decode, "aggregated": alone}[role]
+    if role == "aggregated":
+        answer = alone.submit("r1", [9] * 20, room=0, prefill="", max_new=30)
+    else:
+        _, answer = ask(prefill, decode, [9] * 20, room=1, max_new=30)
+    broken.engine.fail_next = "out of memory"
+    world.run(5.0)
+    assert answer.failed is not None
+    assert answer.failed.kind == "engine_error"
+    assert all(node.initial() for node in (prefill, decode, alone))
+    _, answer = ask(prefill, decode, [9] * 20, room=2)
+    world.run(2.0)
+    assert answer.tokens == oracle([9] * 20, 8)
+
+
 def test_aggregated_equals_oracle() -> None:
     world = World(5)
     node = world.add("aggregated", "a", Sizes(pages=40, running_max=4))

@@ -23,7 +23,7 @@ from pdcluster_worker.core.errors import (
     WorkerError,
     rebuild,
 )
-from pdcluster_worker.core.ports import BatchResult, Contact, WriteStats
+from pdcluster_worker.core.ports import BatchResult, Contact, StepResult, WriteStats
 from pdcluster_worker.kv.lease import Pools
 from pdcluster_worker.pipeline.effects import Address, Effect, Emit, Launch
 from pdcluster_worker.pipeline.probe import Prober
@@ -162,6 +162,12 @@ class Pipeline:
         """Tokens of a pass that has ended, before `batch_done` accounts for it."""
         requests = (self._by_key.get(step.key) for step in result.results)
         return sum(r.pass_tokens for r in requests if r is not None and r.computing)
+
+    def outcomes(self, result: BatchResult) -> Iterable[StepResult]:
+        """What became of each step of a pass; one that failed is everybody's who took part."""
+        if result.error is None:
+            return result.results
+        return [StepResult(key=r.key) for r in self._by_key.values() if r.computing]
 
     def check_idle(self) -> None:
         """With no live request, every page and row is free. Raises RuntimeError otherwise."""

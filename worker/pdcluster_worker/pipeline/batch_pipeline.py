@@ -87,7 +87,7 @@ class BatchPipeline(Pipeline):
     # --------------------------------------------------------------------------- the engine
     def batch_done(self, result: BatchResult, now: float) -> None:
         """Account for a pass."""
-        for step in result.results:
+        for step in self.outcomes(result):
             request = self._by_key.get(step.key)
             if request is None or not request.computing:
                 continue

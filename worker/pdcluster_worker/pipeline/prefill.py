@@ -239,7 +239,7 @@ class PrefillPipeline(Pipeline):
     # -------------------------------------------------------------------- engine and writes
     def batch_done(self, result: BatchResult, now: float) -> None:
         """Account for a pass; sends are queued and posted after the next launch."""
-        for step in result.results:
+        for step in self.outcomes(result):
             request = self._by_key.get(step.key)
             if request is None or not request.computing:
                 continue
