@@ -226,6 +226,49 @@ async def test_64_at_once(http: httpx.AsyncClient, session: Session) -> None:
     await http_rig.initial(session)
 
 
+async def test_40_forced_first_tokens_each_reach_their_own_answer(
+    http: httpx.AsyncClient, session: Session
+) -> None:
+    """By the OpenAI endpoint: both routers drop `logit_bias` from `sampling_params`."""
+
+    async def ask(token: int, **more: Any) -> Any:
+        bias = {"logit_bias": {str(token): 100}, "logprobs": 0}
+        body = {"model": "m", "prompt": "same", "max_tokens": 3, **bias, **GREEDY, **more}
+        answer = await http.post("/v1/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        choice = answer.json()["choices"][0]
+        return choice["logprobs"]["tokens"], choice["finish_reason"]
+
+    tokens = range(60, 100)  # letters and signs of the tiny model
+    url = f"{http_rig.url(session, 'decode')}/v1/detokenize"
+    texts = (await http.post(url, json={"tokens": [[token] for token in tokens]})).json()["text"]
+    assert len(set(texts)) == 40
+    answers = await asyncio.gather(*map(ask, tokens))
+    assert answers == [([text] * 3, "length") for text in texts]
+    # The token that is handed over may be the last one (F48).
+    assert await ask(60, ignore_eos=False, stop_token_ids=[60]) == ([texts[0]], "stop")
+    assert await ask(60, max_tokens=1) == ([texts[0]], "length")
+    both = {"logit_bias": {"60": 90, "61": 90}, "max_tokens": 20, "frequency_penalty": 2}
+    assert set((await ask(60, **both))[0]) == set(texts[:2])
+    await http_rig.initial(session)
+
+
+async def test_health_while_busy(http: httpx.AsyncClient, session: Session) -> None:
+    params = GREEDY | {"max_new_tokens": 64}
+    asked = [
+        asyncio.create_task(
+            http.post("/generate", json={"input_ids": [n] * 1500, "sampling_params": params})
+        )
+        for n in range(20, 28)
+    ]
+    for role in ("prefill", "decode") * 3:
+        async with asyncio.timeout(5.0):
+            probe = await http.get(f"{http_rig.url(session, role)}/health_generate")
+        assert probe.status_code == 200
+    assert [(await task).status_code for task in asked] == [200] * 8
+    await http_rig.initial(session)
+
+
 async def leave(http: httpx.AsyncClient, dice: random.Random) -> None:
     """A client that goes at a random moment."""
     body = {

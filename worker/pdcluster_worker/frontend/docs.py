@@ -74,8 +74,8 @@ _ANSWERS: Final = """\
   images and, for now, logprobs of the prompt (`logprob_start_len`, `echo` with `logprobs`) are
   refused, not ignored.
 - Logprobs of the prompt are prefill's part: decode leaves `input_token_logprobs` and
-  `input_top_logprobs` empty. The first entry has no logprob, as nothing comes before it. `echo` with
-  `logprobs` needs an aggregated worker, since no router merges the OpenAI shape.
+  `input_top_logprobs` empty. The first entry has no logprob, as nothing comes before it. `echo`
+  with `logprobs` needs an aggregated worker, since no router merges the OpenAI shape.
 - A 503 says `Retry-After`; routers try another pair. When one leg refuses, it tells the other one
   itself, so that nobody waits for a time limit.
 - A client that leaves ends its request on both legs.
@@ -84,13 +84,18 @@ _ANSWERS: Final = """\
 _ROUTERS: Final = """\
 ## What the routers do to it
 
-Measured with smg 1.13.0 and sglang-router 0.3.2, which do the same in all of this:
+Measured with smg 1.13.0 and sglang-router 0.3.2:
 
+- Both read `sampling_params` into a form of their own, in which `seed` and `logit_bias` are lost:
+  say `sampling_seed`, and use an OpenAI endpoint for a bias.
 - A /generate body must have scalars: lists of `text`, `rid`, `return_logprob` and the like are
   refused by the router. A list of `input_ids` lists passes, with a list of rooms, one a prompt.
-- A list of `prompt` for /v1/completions passes, with a list of rooms, one a prompt; `n` passes.
+- A list of `prompt` for /v1/completions has one room a prompt, a chat with `n` one a sample; `n` of
+  /generate and of /v1/completions adds no rooms. All forms are read as the table above says.
 - Of the logprobs of the prompt only `input_token_logprobs` of one unstreamed /generate prompt are
   put before decode's. `input_top_logprobs`, lists of prompts and streams are not merged.
+- sglang-router drops fields that it does not know from /generate and chats (`return_handoff`; of
+  chats also `rid`). smg passes them on. Neither passes `x-override-*` headers on.
 - The first 503 of a draining or full worker leads to another pair and new rooms.
 """
 
