@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pdcluster_worker.wire.local import Decline, Hop
 from pdcluster_worker.wire.peer import Abort, AbortAck
 from tests.sim.model import oracle
 from tests.sim.world import Answer, Node, Sizes, World
@@ -111,6 +112,49 @@ def test_refusal_of_prefill_alone_ends_decode() -> None:
     assert first.failed is not None
     assert answer.failed is not None
     assert answer.failed.kind == "context_length_exceeded"
+    assert decode.initial()
+
+
+@pytest.mark.parametrize("declining", ["prefill", "decode"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_room_that_a_frontend_declines_ends_the_other_leg(declining: str, first: bool) -> None:
+    world, prefill, decode = pair()
+    here, other = (prefill, decode) if declining == "prefill" else (decode, prefill)
+    hop = Hop(host="p", port=8998, room=3)
+    decline = Decline(hop=hop, kind="draining", message="not now")
+    if first:
+        here.pipeline.decline(decline, world.now)
+        world.run(0.3)
+    answer = other.submit("r3", [1] * 40, room=3, prefill="p")
+    world.run(0.3)
+    if not first:
+        here.pipeline.decline(decline, world.now)
+    world.run(3.0)
+    assert answer.failed is not None
+    assert answer.failed.kind == ("draining" if declining == "prefill" else "peer_refused")
+    assert prefill.initial()
+    assert decode.initial()
+
+
+def test_declining_a_room_that_is_in_use_harms_nobody() -> None:
+    world, prefill, decode = pair()
+    first, answer = ask(prefill, decode, [1] * 40, room=3)
+    for node in (prefill, decode):
+        hop = Hop(host="p", port=8998, room=3)
+        node.pipeline.decline(Decline(hop=hop, kind="draining", message="not now"), world.now)
+    world.run(3.0)
+    assert first.finish == answer.finish == "length"
+
+
+def test_an_abort_that_was_asked_for_is_one_on_both_legs() -> None:
+    world, prefill, decode = pair()
+    first, _ = ask(prefill, decode, [1] * 200, room=3)
+    world.run(0.01)
+    decode.pipeline.abort("r3", "asked for", finished=False, now=world.now)
+    world.run(3.0)
+    assert first.failed is not None
+    assert first.failed.kind == "aborted"
+    assert prefill.initial()
     assert decode.initial()
 
 

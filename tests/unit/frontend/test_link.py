@@ -15,7 +15,9 @@ from pdcluster_worker.frontend.link import Inbox, ZmqLink
 from pdcluster_worker.wire import codec
 from pdcluster_worker.wire.local import (
     Abort,
+    Decline,
     Failed,
+    Hop,
     Ready,
     Sampling,
     Submit,
@@ -179,3 +181,14 @@ async def test_status(tmp_path: Path, link: ZmqLink) -> None:
     await task
     router.close(linger=0)
     context.term()
+
+
+async def test_a_declined_room_is_told_once_there_is_somebody(
+    link: ZmqLink, scheduler: Scheduler
+) -> None:
+    hop = Hop(host="h", port=1, room=5)
+    link.decline(hop, Overloaded("full"))  # nobody yet: prefill cannot be waited for either
+    await scheduler.send(READY)
+    await asyncio.wait_for(link.wait_ready(), 5)
+    link.decline(hop, Unavailable("later"))
+    assert await scheduler.read() == Decline(hop=hop, kind="unavailable", message="later")

@@ -72,8 +72,8 @@ async def abort_request(inquiry: Inquiry) -> ASGIApp:
     found = [
         generation
         for generation in inquiry.frontend.live
-        if params.abort_all
-        or (params.rid is not None and generation.named(params.rid, prefix=params.prefix))
+        if generation.finish is None
+        and (params.abort_all or generation.named(params.rid or "", prefix=params.prefix))
     ]
     for generation in found:
         generation.cut(error)
