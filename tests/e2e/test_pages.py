@@ -26,11 +26,12 @@ async def hand_off(prefill: Side, decode: Side, prompt: list[int], room: int) ->
     assert not isinstance(first, Failed), first
     assert not isinstance(answer, Failed), answer
     tokens: list[Tokens] = answer
-    handoff = tokens[-1].handoff
-    assert handoff is not None
-    assert handoff.pages == -(-len(prompt) // 16)
-    # As the transfer library itself counted them: pages and one metadata row, nothing else.
-    assert handoff.bytes == handoff.pages * PAGE_BYTES + ROW_BYTES
+    for leg in (first, tokens):
+        handoff = leg[-1].handoff
+        assert handoff is not None
+        assert handoff.pages == -(-len(prompt) // 16)
+        # On prefill as the transfer library itself counted them: pages and one row, nothing else.
+        assert handoff.bytes == handoff.pages * PAGE_BYTES + ROW_BYTES
     return [token for message in tokens for token in message.ids]
 
 

@@ -230,7 +230,10 @@ class DecodePipeline(DecodePeers):
         self._rows.clear(request.lease.row)
         request.lease.drop_row()
         request.computed = len(request.prompt)
-        request.handoff = arrival.figures(now, page_bytes=self.settings.page_bytes)
+        sizes = self.settings
+        request.handoff = arrival.figures(
+            now, page_bytes=sizes.page_bytes, row_bytes=sizes.row_bytes
+        )
         self.counts["handoffs"] += 1
         self.handoff_seconds += request.handoff.total_seconds
         self._batch.committed.append(request)

@@ -62,11 +62,11 @@ class Arrival:
         kind, message = self.reason
         return Abort(room=room, generation=self.generation, kind=kind, message=message)
 
-    def figures(self, now: float, *, page_bytes: int) -> Handoff:
+    def figures(self, now: float, *, page_bytes: int, row_bytes: int) -> Handoff:
         """As decode sees it, until prefill's own account comes."""
         return Handoff(
             pages=self.pages,
-            bytes=self.pages * page_bytes,
+            bytes=self.pages * page_bytes + row_bytes,
             chunks=len(self.chunks),
             descriptors=0,
             seconds=0.0,
