@@ -1,4 +1,4 @@
-"""The product: `Transport.write`, polled to its end, released."""
+"""The product: `prepare` and `post`, polled to its end, released."""
 
 from bench.handoff.receiver import PRODUCT
 from bench.handoff.shapes import Plan

@@ -222,7 +222,9 @@ class LoopbackTransport:
     def settled(self, handle: int) -> bool:
         """True once no byte of this handle will be read or delivered any more."""
         write = self._writes.get(handle) or self._leftovers.get(handle)
-        return write is None or write.over or (write.failure is not None and self._quiet(write))
+        if write is None or write.over or not write.posted:
+            return True
+        return write.failure is not None and self._quiet(write)
 
     def _quiet(self, write: _Write) -> bool:
         """Whether a failed write ended. One that timed out goes on, as a real one does."""

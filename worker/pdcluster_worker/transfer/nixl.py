@@ -308,13 +308,11 @@ class NixlTransport:
         return bool(state == "DONE")
 
     def settled(self, handle: int) -> bool:
-        """True once the library let go of our memory for this handle; see the contract.
-
-        A write that timed out settles when its part in flight ends; one that the library failed,
-        when the library takes its handle back.
-        """
+        """True once a late write's part in flight ended, or the library took a failed one back."""
         write = self._writes.get(handle) or self._leftovers.get(handle)
-        return write is None or write.done or (write.failure is not None and self._quiet(write))
+        if write is None or write.done or write.posted_s is None:
+            return True
+        return write.failure is not None and self._quiet(write)
 
     def _quiet(self, write: _Write) -> bool:
         if not write.parts:
