@@ -244,6 +244,15 @@ class PrefillRig(Rig):
         return publish
 
 
+def computed(rig: PrefillRig) -> list[Write]:
+    """Compute the prompt to its end, with every write pending; returns the writes."""
+    rig.tick()
+    while rig.of(Launch) and not rig.idle:
+        rig.results()
+        rig.tick()
+    return rig.writes()
+
+
 class DecodeRig(Rig):
     """Decode, with a warm prefill `PEER` behind `ADDRESS`."""
 
