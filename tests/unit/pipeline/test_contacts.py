@@ -18,7 +18,7 @@ class Rig:
         self.out: list[Effect] = []
         self.peers: PeerTable = peer_table(self.out)
         self.book = AddressBook(
-            peers=self.peers, emit=self.out.append, interval_s=1.0, forget_s=60.0
+            peers=self.peers, emit=self.out.append, interval_s=1.0, forget_s=60.0, entries_max=64
         )
 
     def lookups(self) -> int:

@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pdcluster_worker.core.errors import PeerIncompatible, WorkerError
+from pdcluster_worker.core.errors import Overloaded, PeerIncompatible, WorkerError
 from pdcluster_worker.core.ports import Contact
 from pdcluster_worker.pipeline.effects import Address, Effect, Resolve, Send
 from pdcluster_worker.pipeline.peers import PeerTable
 from pdcluster_worker.wire.peer import Abort, Hello
 
+LOOKUPS_MAX = 64  # under way at once; clients name addresses, and good ones must not starve
 TELLS_MAX = 256  # refusals waiting for one unknown address; the oldest goes first
 
 
@@ -40,8 +41,10 @@ class AddressBook:
         emit: Callable[[Effect], None],
         interval_s: float,
         forget_s: float,
+        entries_max: int,
     ) -> None:
         self._peers = peers
+        self._entries_max = entries_max
         self._emit = emit
         self._interval_s = interval_s
         self._forget_s = forget_s
@@ -50,9 +53,12 @@ class AddressBook:
     def want(self, address: Address, now: float) -> str | None:
         """The instance behind ``address`` if pages may be exchanged with it now, else None.
 
-        Raises the peer's refusal, once per lookup, if it is incompatible.
+        Raises the peer's refusal, once per lookup, if it is incompatible, and Overloaded when the
+        book is full of other addresses that are wanted.
         """
-        entry = self._entries.setdefault(address, _Entry())
+        entry = self._entry(address)
+        if entry is None:
+            raise Overloaded(f"{len(self._entries)} bootstrap addresses are in use, the limit")
         entry.wanted_until = now + self._forget_s
         if entry.refusal is not None:
             raise entry.refusal
@@ -67,8 +73,13 @@ class AddressBook:
         return f"prefill at {address[0]}:{address[1]}: {reason}"
 
     def tell(self, address: Address, message: Abort, *, now: float) -> None:
-        """Tell whoever is there, now or once it has been looked up, that a room has ended."""
-        entry = self._entries.setdefault(address, _Entry())
+        """Tell whoever is there, now or once it has been looked up, that a room has ended.
+
+        Dropped where the book is full: the other leg then ends by its own limit.
+        """
+        entry = self._entry(address)
+        if entry is None:
+            return
         entry.wanted_until = now + self._forget_s
         entry.tells.append(message)
         self._flush(entry)
@@ -80,23 +91,16 @@ class AddressBook:
                 return address
         return None
 
-    def watch(self, instance: str, now: float) -> None:
+    def watch(self, address: Address, now: float) -> None:
         """Keep looking at the address of a lost instance: its successor is the proof we need."""
-        address = self.address_of(instance)
-        if address is not None:
-            self._entries[address].wanted_until = now + self._forget_s
+        if (entry := self._entry(address)) is not None:
+            entry.wanted_until = now + self._forget_s
 
     def refused(self, instance: str, error: WorkerError) -> None:
         """The peer said Unwelcome."""
         address = self.address_of(instance)
         if address is not None:
             self._entries[address].refusal = error
-
-    def again(self, instance: str) -> None:
-        """The peer wants a new handshake (Rejoin)."""
-        address = self.address_of(instance)
-        if address is not None:
-            self._entries[address].next_at = 0.0
 
     def resolved(self, address: Address, outcome: Contact | WorkerError) -> None:
         """A lookup ended."""
@@ -108,15 +112,9 @@ class AddressBook:
         if isinstance(outcome, WorkerError):
             entry.trouble = str(outcome)
             return
-        former = entry.contact
         entry.contact = outcome
         entry.trouble = "found, but the handshake did not complete"
-        if (
-            former is not None
-            and former.instance != outcome.instance
-            and former.pod_uid == outcome.pod_uid != ""
-        ):
-            self._peers.gone(former.instance)  # same pod, new process: the former is dead
+        self._peers.superseded(outcome.pod_uid, outcome.instance)
         if outcome.fingerprint != self._peers.intro.fingerprint:
             entry.refusal = PeerIncompatible(
                 f"KV fingerprint differs: ours is {self._peers.intro.fingerprint!r}, "
@@ -128,17 +126,45 @@ class AddressBook:
         self._flush(entry)
 
     def tick(self, now: float) -> None:
-        """Start the lookups that are due; forget what nobody wants."""
+        """Start the lookups that are due, the longest due first; forget what nobody wants."""
         for address, entry in list(self._entries.items()):
             if entry.wanted_until < now and not entry.looking:
                 del self._entries[address]
-                continue
-            known = entry.contact is not None and self._peers.ready(entry.contact.instance)
-            idle = known and not entry.tells
-            if not idle and not entry.looking and now >= entry.next_at:
-                entry.looking = True
-                entry.next_at = now + self._interval_s
-                self._emit(Resolve(address))
+        due = [
+            (entry.next_at, address)
+            for address, entry in self._entries.items()
+            if not entry.looking and now >= entry.next_at and not self._idle(entry)
+        ]
+        free = LOOKUPS_MAX - sum(entry.looking for entry in self._entries.values())
+        for _, address in sorted(due)[: max(0, free)]:
+            entry = self._entries[address]
+            entry.looking = True
+            entry.next_at = now + self._interval_s
+            self._emit(Resolve(address))
+
+    def _idle(self, entry: _Entry) -> bool:
+        """Nothing to look up: the peer is ready and nothing is left to be told."""
+        if entry.contact is None or entry.tells:
+            return False
+        return self._peers.ready(entry.contact.instance) is not None
+
+    def _entry(self, address: Address) -> _Entry | None:
+        """Of this address; None where the book is full and nobody in it can go."""
+        known = self._entries.get(address)
+        if known is not None:
+            return known
+        if len(self._entries) >= self._entries_max and not self._evict():
+            return None
+        made = self._entries[address] = _Entry()
+        return made
+
+    def _evict(self) -> bool:
+        """Let the oldest address go behind which nobody has ever answered."""
+        for address, entry in self._entries.items():
+            if entry.contact is None and not entry.looking:
+                del self._entries[address]
+                return True
+        return False
 
     def _flush(self, entry: _Entry) -> None:
         if entry.contact is None:

@@ -59,6 +59,7 @@ class DecodePeers(BatchPipeline):
             emit=outbox.append,
             interval_s=limits.topology_interval_s,
             forget_s=limits.orphan_ttl_s,
+            entries_max=limits.rooms_tracked_max,
         )
         self._arrivals: dict[int, Arrival] = {}
         self._generations = itertools.count(1)
@@ -76,7 +77,6 @@ class DecodePeers(BatchPipeline):
                 self._book.refused(sender, rebuild(body.kind, body.message))
             case Rejoin():
                 self._peers.broken(sender)
-                self._book.again(sender)
             case Refused():
                 self._refused(sender, body, now)
             case AbortAck():
@@ -113,6 +113,8 @@ class DecodePeers(BatchPipeline):
         if (mine := self._mine(refused.room, refused.generation, sender)) is None:
             return
         request, arrival = mine
+        if request.stage not in (Stage.TRANSFER, Stage.DEFERRED):
+            return  # committed: a late copy
         arrival.quiet = arrival.quiet or refused.quiescent
         error = rebuild(refused.kind, refused.message)
         self._apply(request, Event.FAILED, now, Cause(error, by_peer=refused.quiescent))
@@ -128,7 +130,8 @@ class DecodePeers(BatchPipeline):
         if (peer := self._peers.get(sender)) is not None:
             peer.draining = alive.draining
         for room, generation in alive.rooms:  # prefill holds it: queued there, not lost (E57)
-            if (mine := self._mine(room, generation, sender)) is not None:
+            mine = self._mine(room, generation, sender)
+            if mine is not None and mine[0].stage is Stage.TRANSFER:
                 request, arrival = mine
                 extended = now + self.settings.limits.transfer_timeout_s
                 request.deadline = min(extended, arrival.latest)
@@ -165,7 +168,6 @@ class DecodePeers(BatchPipeline):
         del key
         self.handshake_failures[error.kind] += 1
         self._peers.broken(instance)
-        self._book.again(instance)
         self._note_changes(now)
 
     def _remind(self, now: float) -> None:
@@ -177,7 +179,8 @@ class DecodePeers(BatchPipeline):
             arrival = self._arrivals.get(request.key)
             if request.stage is Stage.DEFERRED and arrival is not None and not arrival.quiet:
                 self._peers.say(arrival.instance, arrival.abort(request.room))
-                self._book.watch(arrival.instance, now)
+                if request.hop is not None:
+                    self._book.watch((request.hop.host, request.hop.port), now)
 
     def _note_changes(self, now: float) -> None:
         for change, instance in self._peers.take_changes():
@@ -216,7 +219,9 @@ class DecodePeers(BatchPipeline):
 
     def waiting_for_peer(self) -> bool:
         """A hand-off or a handshake is under way."""
-        return self._peers.warming() or any(not a.quiet for a in self._arrivals.values())
+        return self._peers.warming() or any(
+            r.stage is Stage.TRANSFER for r in self._by_key.values()
+        )
 
     def farewell(self) -> list[Effect]:
         """Peers need not wait for our silence."""

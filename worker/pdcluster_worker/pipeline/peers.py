@@ -5,7 +5,8 @@ The life of a peer, the same on both sides once introductions have crossed:
     (Hello/Welcome) -> WARMING    the transport knows it; each side writes one row to the other
     WARMING -> READY              our warm-up write is done and the peer's notice has come
     WARMING | READY -> LOST       silent for ``heartbeat_timeout_s``
-    LOST -> READY                 heard again: it was stopped or unreachable, not dead
+    LOST -> READY                 heard again: stopped or unreachable, not dead. After a broken
+                                  connection it stays LOST until a new handshake
     any -> gone                   proven gone (a new instance in the same pod) or said Bye
 
 LOST is not gone: a stopped process may still write. Only "gone" releases what it could touch.
@@ -137,18 +138,17 @@ class PeerTable:
     def met(self, instance: str, message: Hello | Welcome, *, now: float) -> None:
         """An introduction that `check` has passed. Hello is answered with Welcome."""
         intro = message.intro
-        for other in list(self._peers.values()):
-            if other.intro.pod_uid == intro.pod_uid != "" and other.instance != instance:
-                self.gone(other.instance)  # one pod runs one scheduler: the former is dead
+        self.superseded(intro.pod_uid, instance)
         peer = self._peers.get(instance)
         if peer is None or peer.intro.agent != intro.agent:
             peer = self._peers[instance] = Peer(instance=instance, intro=intro, heard=now)
         peer.heard = now
         peer.seen = peer.seen or instance in self._early
-        if isinstance(message, Welcome) and peer.state is PeerState.READY:
-            return  # a repeated answer
-        peer.state = PeerState.WARMING
-        peer.wrote = False
+        if isinstance(message, Hello) or peer.state is not PeerState.READY:
+            peer.state = PeerState.WARMING
+            peer.wrote = False
+        # A Welcome is answered with a warm-up also where we are ready: the peer may have forgotten
+        # us meanwhile, and waits for it.
         self._emit(Join(instance, intro, isinstance(message, Hello)))
         if isinstance(message, Hello):
             self._emit(Send(peer.endpoint, instance, Welcome(intro=self.intro)))
@@ -191,7 +191,7 @@ class PeerTable:
         if peer is None:
             return
         peer.heard = now
-        if peer.state is PeerState.LOST:
+        if peer.state is PeerState.LOST and peer.wrote and peer.seen:
             peer.state = PeerState.WARMING
             self._promote(peer)
 
@@ -202,13 +202,25 @@ class PeerTable:
             self._emit(Part(instance, peer.intro.agent))
             self._changes.append((Change.GONE, instance))
 
+    def superseded(self, pod_uid: str, instance: str) -> None:
+        """``instance`` runs in this pod now: one pod runs one scheduler, its former ones are dead.
+
+        An empty pod uid proves nothing.
+        """
+        for other in list(self._peers.values()):
+            if other.intro.pod_uid == pod_uid != "" and other.instance != instance:
+                self.gone(other.instance)
+
     def broken(self, instance: str) -> None:
         """The transport has lost it; only a new handshake makes it ready again."""
         peer = self._peers.get(instance)
-        if peer is not None and peer.state is not PeerState.LOST:
-            peer.state = PeerState.LOST
-            peer.wrote = peer.seen = False
+        if peer is None:
+            return
+        if peer.wrote or peer.seen or peer.state is not PeerState.LOST:
             self._emit(Part(instance, peer.intro.agent))
+        peer.wrote = peer.seen = False
+        if peer.state is not PeerState.LOST:
+            peer.state = PeerState.LOST
             self._changes.append((Change.LOST, instance))
 
     def tick(

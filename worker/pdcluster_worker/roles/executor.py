@@ -11,7 +11,7 @@ from pdcluster_worker.core.clock import Clock
 from pdcluster_worker.core.errors import (
     Overloaded,
     TransferError,
-    TransferInvalid,
+    TransferPeerLost,
     TransferTimeout,
     WireError,
     WorkerError,
@@ -120,6 +120,7 @@ class Executor:
                     self._join(effect)
                 case Part():
                     self._parting[effect.instance] = effect.agent
+                    self._agents.pop(effect.instance, None)  # nothing new goes to it
                     self._part()
 
     # ------------------------------------------------------------------------------ writes
@@ -139,7 +140,7 @@ class Executor:
     def _make(self, effect: Write) -> tuple[str, int]:
         transport = self._rim.transport
         if transport is None or effect.instance not in self._agents:
-            raise TransferInvalid(f"peer {effect.instance} is not joined")
+            raise TransferPeerLost(f"peer {effect.instance} is not joined")
         handle = transport.prepare(
             agent=self._agents[effect.instance],
             region=effect.region,
@@ -229,7 +230,6 @@ class Executor:
             for ticket in [t for t, (owner, _) in self._prepared.items() if owner == instance]:
                 self._discard(ticket)
             agent = self._parting.pop(instance)
-            self._agents.pop(instance, None)
             transport.remove_peer(agent)
 
     def _send(self, effect: Send) -> None:
