@@ -69,3 +69,15 @@ def test_grows_at_the_end_or_not_at_all(pools: Pools) -> None:
     assert pools.rows.count().free == 2
     made.release()
     assert initial(pools)
+
+
+@pytest.mark.parametrize("pages", [0, 3])
+def test_only_an_isolated_lease_is_readmitted(pools: Pools, pages: int) -> None:
+    made = lease(pools, pages)
+    with pytest.raises(RuntimeError, match="lease is open"):
+        made.readmit()
+    made.isolate()
+    made.readmit()
+    with pytest.raises(RuntimeError, match="lease is released"):
+        made.readmit()
+    assert initial(pools)

@@ -100,3 +100,14 @@ def test_too_few_pages_for_the_prompt_fail_both() -> None:
     publish = Publish(room=1, generation=1, pages=b"\1\0\0\0", start_page=0, row=3, prompt_tokens=8)
     rig.frame(publish)
     assert rig.failure("a") == "peer_incompatible"
+
+
+def test_e20_the_same_words_of_another_decode_are_another_publish() -> None:
+    rig = PrefillRig()
+    rig.greet(OTHER)
+    rig.submit("a", 8, room=1)
+    rig.publish(1, 8)
+    rig.forget()
+    rig.publish(1, 8, sender=OTHER)
+    (refused,) = rig.said(Refused)
+    assert refused.kind == "room_conflict"

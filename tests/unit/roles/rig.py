@@ -15,7 +15,7 @@ from pdcluster_worker.core.ports import (
     WriteState,
     WriteStats,
 )
-from pdcluster_worker.pipeline.effects import Address, Join, Prepare, Write
+from pdcluster_worker.pipeline.effects import Address, Effect, Join, Prepare, Write
 from pdcluster_worker.roles.executor import Executor, Rim
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import FrameCodec, Introduction
@@ -108,6 +108,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
+        self.outbox: list[Effect] = []
 
     def write_done(self, key: int, instance: str, *, stats: WriteStats, now: float) -> None:
         self.told.append(("done", key, instance, stats.bytes))

@@ -33,6 +33,8 @@ class Bookkeeping:
     def move(self, units: Iterable[int], *, source: Place, target: Place) -> None:
         """Move units. Raises RuntimeError, before changing anything, if one is elsewhere."""
         listed = list(units)
+        if listed and not (min(listed) >= 0 and max(listed) < self.total):
+            raise RuntimeError(f"a unit of {listed} is outside of the pool of {self.total}")
         if len(set(listed)) != len(listed):
             raise RuntimeError(f"a unit is listed twice in {listed}")
         for unit in listed:

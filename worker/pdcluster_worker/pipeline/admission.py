@@ -81,8 +81,11 @@ def token_cost(
 
 
 def resume_cost(*, filled: int, growth: int, reserved_per_request: int, page_tokens: int) -> int:
-    """Tokens of budget that a retracted request needs to come back (spec C 10)."""
-    return -(-filled // page_tokens) * page_tokens + min(reserved_per_request, max(0, growth))
+    """Tokens of budget that a retracted request needs to come back (spec C 10).
+
+    With its next position: coming back without a page for that would only push it out again.
+    """
+    return -(-(filled + 1) // page_tokens) * page_tokens + min(reserved_per_request, max(0, growth))
 
 
 def shortage(cost: Amounts, budget: Amounts) -> Resource | None:

@@ -43,6 +43,7 @@ TABLE: Final[Table[Event, Action]] = {
     (Stage.COMMITTED, Event.FINISHED): Row(None, (Action.RELEASE,)),
     (Stage.RUNNING, Event.FINISHED): Row(None, (Action.RELEASE,)),
     (Stage.RUNNING, Event.PUSHED_OUT): Row(Stage.RETRACTED, (Action.RELEASE,)),
+    (Stage.COMMITTED, Event.PUSHED_OUT): Row(Stage.RETRACTED, (Action.RELEASE,)),
     (Stage.RETRACTED, Event.RESUMED): Row(Stage.COMMITTED),
     (Stage.WAITING, Event.FAILED): Row(None, (Action.ANSWER_FAILURE,)),
     (Stage.FORWARD, Event.FAILED): Row(Stage.DEFERRED, (Action.ANSWER_FAILURE,)),

@@ -111,6 +111,7 @@ class Pipeline:
         if finished and not request.answered:
             request.answered = True
             request.outcome = "finished"
+            self._by_rid.pop(rid, None)  # the client may use the name again
         self._fail(request, Aborted(reason), now)
 
     def decline(self, message: Decline, now: float) -> None:

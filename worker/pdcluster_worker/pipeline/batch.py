@@ -98,7 +98,7 @@ class Batch:
             cost = self._resume_cost(request)
             if cost > budget:
                 return
-            pages = -(-request.computed // self._page_tokens)
+            pages = -(-(request.computed + 1) // self._page_tokens)
             lease = self._pools.lease(pages=pages, row=False)
             if lease is None:
                 return
@@ -111,22 +111,29 @@ class Batch:
     def plan(self, now: float, *, others_hold: bool) -> tuple[SequenceStep, ...]:
         """The next pass of the running batch; retracts until all who stay have a page.
 
-        The last one is never retracted. If even it lacks a page it sits the pass out while
-        somebody else holds pages (``others_hold``), and fails otherwise.
+        Committed requests go first: they have not begun. If the last one running still lacks a
+        page, it is retracted too while somebody else holds pages (``others_hold``), so that its
+        wait has a limit, and fails otherwise: nobody could ever give it one.
         """
         size = self._page_tokens
         lacking = [r for r in self.running if not secure_page(r, page_tokens=size)]
-        while lacking and len(self.running) > 1:
-            victim = victim_of(self.running)
-            self.running.remove(victim)
-            self.retracted.append(victim)
-            self._owner.pushed_out(victim, now)
+        while lacking and (self.committed or len(self.running) > 1):
+            victim = victim_of(self.committed or self.running)
+            self._push_out(victim, now)
             staying = [r for r in lacking if r is not victim]
             lacking = [r for r in staying if not secure_page(r, page_tokens=size)]
-        if lacking and not others_hold:
+        if lacking and others_hold:
+            self._push_out(lacking[0], now)
+        elif lacking:
             error = Overloaded("out of KV memory with every other request retracted")
             self._owner.broke(lacking[0], error, now=now)
         return tuple(next_step(r) for r in self.running if r not in lacking)
+
+    def _push_out(self, victim: Request, now: float) -> None:
+        self.committed = [r for r in self.committed if r is not victim]
+        self.running = [r for r in self.running if r is not victim]
+        self.retracted.append(victim)
+        self._owner.pushed_out(victim, now)
 
     def done(self, request: Request, step: StepResult, *, result: BatchResult, now: float) -> None:
         """The pass that held ``request`` has ended."""

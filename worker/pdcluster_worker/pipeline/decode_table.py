@@ -29,6 +29,7 @@ TABLE: Final[Table[Event, Action]] = {
     (Stage.COMMITTED, Event.FINISHED): Row(None, (Action.RELEASE,)),
     (Stage.RUNNING, Event.FINISHED): Row(None, (Action.RELEASE,)),
     (Stage.RUNNING, Event.PUSHED_OUT): Row(Stage.RETRACTED, (Action.RELEASE,)),
+    (Stage.COMMITTED, Event.PUSHED_OUT): Row(Stage.RETRACTED, (Action.RELEASE,)),
     (Stage.RETRACTED, Event.RESUMED): Row(Stage.COMMITTED),
     (Stage.HANDSHAKE, Event.FAILED): Row(None, (Action.TELL, Action.ANSWER_FAILURE)),
     (Stage.PREALLOC, Event.FAILED): Row(None, (Action.TELL, Action.ANSWER_FAILURE)),

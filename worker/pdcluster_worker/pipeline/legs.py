@@ -1,4 +1,10 @@
-"""Prefill's memory of rooms with one leg: published without a request, or ended without one."""
+"""Prefill's memory of rooms with one leg: published without a request, or ended without one.
+
+And of what has been concluded: each decode gives every Publish a generation of its own, so one that
+has been answered is never acted upon again, however often it is delivered (E17).
+"""
+
+from collections import OrderedDict
 
 from pdcluster_api.launch import LimitSpec
 from pdcluster_worker.core.errors import WorkerError
@@ -7,17 +13,58 @@ from pdcluster_worker.pipeline.sending import Orphan
 from pdcluster_worker.wire.peer import Abort, Publish
 
 
+class Concluded:
+    """Generations that are over, by decode; bounded, and still exact where it forgets.
+
+    The oldest are forgotten in favour of a floor: whatever is not above it counts as concluded. An
+    early copy of a live Publish could be older than the floor only after as many others.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._keys: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._floors: dict[str, int] = {}
+
+    def add(self, instance: str, generation: int) -> None:
+        """Nothing of this generation will be acted upon any more."""
+        self._keys[(instance, generation)] = None
+        if len(self._keys) > self._entries_max:
+            (owner, oldest), _ = self._keys.popitem(last=False)
+            self._floors[owner] = max(oldest, self._floors.get(owner, 0))
+
+    def __contains__(self, key: tuple[str, int]) -> bool:
+        """Generation 0 stands for "never published" and is never over."""
+        if key[1] == 0:
+            return False
+        return key in self._keys or key[1] <= self._floors.get(key[0], 0)
+
+    def forget(self, instance: str) -> None:
+        """The process is gone: its frames name a receiver that answers nobody."""
+        self._floors.pop(instance, None)
+        for key in [key for key in self._keys if key[0] == instance]:
+            del self._keys[key]
+
+
 class Legs:
-    """Orphans and tombstones, each bounded and with a time to live."""
+    """Orphans, tombstones and what is concluded, each bounded."""
 
     def __init__(self, limits: LimitSpec) -> None:
         ttl_s, most = limits.orphan_ttl_s, limits.rooms_tracked_max
         self._orphans: RoomTable[Orphan] = RoomTable(ttl_s=ttl_s, entries_max=most)
         self._refused: RoomTable[WorkerError] = RoomTable(ttl_s=ttl_s, entries_max=most)
         self._aborted: RoomTable[WorkerError] = RoomTable(ttl_s=ttl_s, entries_max=most)
+        self.concluded = Concluded(most)
 
     def keep(self, sender: str, publish: Publish, *, now: float) -> list[Orphan]:
-        """Remember a Publish until its request comes; returns those that had to go."""
+        """Remember a Publish until its request comes; returns those that had to go.
+
+        A room that another decode has published already stays with the first (E20).
+        """
+        first = self._orphans.get(publish.room)
+        if first is not None and first[0] != sender:
+            return [(sender, publish)]
+        if first is not None and first[1].generation >= publish.generation:
+            return []  # the same once more, or an older one
         return self._orphans.put(publish.room, (sender, publish), now=now)
 
     def claim(self, room: int) -> Orphan | None:
@@ -45,8 +92,9 @@ class Legs:
         self._refused.take(room)
         return self._aborted.take(room)
 
-    def lost(self, instance: str) -> None:
-        """The decode is gone: its orphans will not be claimed."""
+    def gone(self, instance: str) -> None:
+        """The decode's process is gone: its orphans will not be claimed."""
+        self.concluded.forget(instance)
         self._orphans.drop(lambda orphan: orphan[0] == instance)
 
     def expire(self, now: float) -> list[Orphan]:

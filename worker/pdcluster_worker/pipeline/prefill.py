@@ -12,8 +12,6 @@ engine and every write are quiet; then decode gets its AbortAck, the proof it ne
 own pages.
 """
 
-import numpy as np
-
 from pdcluster_api.states import Stage
 from pdcluster_worker.core.errors import (
     Aborted,
@@ -35,7 +33,7 @@ from pdcluster_worker.pipeline.peers import Change, PeerTable
 from pdcluster_worker.pipeline.prefill_table import TABLE, Action, Event, overdue
 from pdcluster_worker.pipeline.prompts import PromptQueue
 from pdcluster_worker.pipeline.request import Request
-from pdcluster_worker.pipeline.sending import Hand, Sender
+from pdcluster_worker.pipeline.sending import Hand, Orphan, Sender, hand_of
 from pdcluster_worker.pipeline.table import Walker
 from pdcluster_worker.wire.local import Hop, Submit
 from pdcluster_worker.wire.notice import Notice, NoticeKind
@@ -85,7 +83,8 @@ class PrefillPipeline(Pipeline):
         if row.target not in (Stage.WAITING, Stage.FORWARD):
             self._prompts.remove(request)
         if row.target is None:
-            self._hands.pop(request.key, None)
+            if (hand := self._hands.pop(request.key, None)) is not None:
+                self._legs.concluded.add(hand.instance, hand.publish.generation)
             self._forget(request, now)
         elif row.target is Stage.DEFERRED:
             self._settle(request, now)
@@ -115,7 +114,7 @@ class PrefillPipeline(Pipeline):
             case Action.BURY if hand is None and cause is not None and not cause.by_peer:
                 self._legs.refuse(request.room, cause.error, now=now)
             case Action.ACK if hand is not None:
-                self._sender.ack(hand.instance, (hand.publish.room, hand.publish.generation))
+                self._sender.ack(hand.instance, hand.room)
             case Action.RELEASE if request.lease is not None:
                 request.lease.release()
             case Action.ANSWER:
@@ -140,7 +139,12 @@ class PrefillPipeline(Pipeline):
 
     def _end_other_leg(self, hop: Hop, error: WorkerError, now: float) -> None:
         if (orphan := self._legs.refuse(hop.room, error, now=now)) is not None:
-            self._sender.refuse(orphan, error, quiescent=True)
+            self._decline(orphan, error)
+
+    def _decline(self, orphan: Orphan, error: WorkerError) -> None:
+        """A Publish that will not be acted upon, now or when it is delivered again."""
+        self._legs.concluded.add(orphan[0], orphan[1].generation)
+        self._sender.refuse(orphan, error, quiescent=True)
 
     # ------------------------------------------------------------------------------ frames
     def frame(self, sender: str, body: Body, *, now: float) -> None:
@@ -171,32 +175,30 @@ class PrefillPipeline(Pipeline):
         self._peers.met(sender, hello, now=now)
 
     def _publish(self, sender: str, publish: Publish, now: float) -> None:
+        if (sender, publish.generation) in self._legs.concluded:
+            self.counts["frames_unexpected"] += 1
+            return
         if (error := self._legs.refused(publish.room)) is not None:
-            self._sender.refuse((sender, publish), error, quiescent=True)
+            self._decline((sender, publish), error)
             return
         request = self._by_room.get(publish.room)
         if request is None:
             for orphan in self._legs.keep(sender, publish, now=now):
                 lost = RoomConflict("the room was published again, or too many are waiting")
-                self._sender.refuse(orphan, lost, quiescent=True)
+                self._decline(orphan, lost)
             return
         hand = self._hands.get(request.key)
         if hand is None and request.stage is Stage.BOOTSTRAP:
             self._published(request, sender, publish, now)
         elif hand is None or (hand.instance, hand.publish) != (sender, publish):
             conflict = RoomConflict(f"room {publish.room} is in use")
-            self._sender.refuse((sender, publish), conflict, quiescent=True)
+            self._decline((sender, publish), conflict)
 
     def _published(self, request: Request, sender: str, publish: Publish, now: float) -> None:
-        target = np.frombuffer(publish.pages, dtype="<i4").astype(np.int32)
+        hand = self._hands[request.key] = hand_of(sender, publish)
         expected = self.settings.pages_for(len(request.prompt)) - publish.start_page
-        self._hands[request.key] = Hand(sender, publish, target)
-        if publish.prompt_tokens != len(request.prompt) or len(target) != expected:
-            mismatch = PeerIncompatible(
-                f"the legs disagree: {len(request.prompt)} prompt tokens here, "
-                f"{publish.prompt_tokens} there; {expected} pages expected, {len(target)} published"
-            )
-            self._apply(request, Event.FAILED, now, Cause(mismatch))
+        if error := hand.contradiction(len(request.prompt), expected):
+            self._apply(request, Event.FAILED, now, Cause(error))
             return
         self._warm(request, now)
 
@@ -214,16 +216,18 @@ class PrefillPipeline(Pipeline):
         error = failure(f"decode ended the request: {abort.message}")
         request = self._by_room.get(abort.room)
         hand = self._hands.get(request.key) if request is not None else None
+        key = (sender, abort.generation)
         if request is not None and hand is not None:
-            if (hand.instance, hand.publish.generation) == (sender, abort.generation):
+            if (hand.instance, hand.publish.generation) == key:
                 self._apply(request, Event.FAILED, now, Cause(error, by_peer=True))
                 return
-        elif request is not None and abort.generation == 0:
-            self._apply(request, Event.FAILED, now, Cause(error, by_peer=True))
-            return
-        if request is None:
-            self._legs.abort(sender, abort, error=error, now=now)
+        elif key not in self._legs.concluded:
+            if request is None:
+                self._legs.abort(sender, abort, error=error, now=now)
+            else:  # its Publish was lost, or never sent
+                self._apply(request, Event.FAILED, now, Cause(error, by_peer=True))
         if abort.generation:
+            self._legs.concluded.add(*key)
             self._sender.ack(sender, (abort.room, abort.generation))
 
     def _alive(self, sender: str, alive: Alive, now: float) -> None:
@@ -310,7 +314,7 @@ class PrefillPipeline(Pipeline):
             self._overdue(request, now)
         for orphan in self._legs.expire(now):
             late = BootstrapTimeout(f"no request came for room {orphan[1].room}")
-            self._sender.refuse(orphan, late, quiescent=True)
+            self._decline(orphan, late)
         self._peers.tick(now, rooms=self._held_rooms, needed=self._needed, draining=self.draining)
         self._note_changes(now)
         if engine_idle:
@@ -321,19 +325,15 @@ class PrefillPipeline(Pipeline):
             self._fail(request, error, now)
 
     def _held_rooms(self, instance: str) -> tuple[RoomKey, ...]:
-        return tuple(
-            (hand.publish.room, hand.publish.generation)
-            for hand in self._hands.values()
-            if hand.instance == instance
-        )
+        return tuple(h.room for h in self._hands.values() if h.instance == instance)
 
     def _needed(self, instance: str) -> bool:
         return any(hand.instance == instance for hand in self._hands.values())
 
     def _note_changes(self, now: float) -> None:
         for change, instance in self._peers.take_changes():
-            if change is not Change.READY:
-                self._legs.lost(instance)
+            if change is Change.GONE:
+                self._legs.gone(instance)
             mine = [
                 r
                 for r in self._by_key.values()

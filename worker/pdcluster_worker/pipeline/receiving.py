@@ -36,7 +36,7 @@ class Arrival:
             if notice.pages != self.pages:
                 return False
             self.total = notice.chunk + 1
-        return True
+        return self.total is None or max(self.chunks) < self.total
 
     @property
     def complete(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdcluster_worker.core.errors import WorkerError
+from pdcluster_worker.core.errors import PeerIncompatible, WorkerError
 from pdcluster_worker.core.ports import PageIds, RowContent
 from pdcluster_worker.pipeline.base import PipelineSettings
 from pdcluster_worker.pipeline.effects import Discard, Effect, FillRow, Prepare, Write
@@ -39,6 +39,25 @@ class Hand:
     descriptors: int = 0
     first_at: float = 0.0
 
+    def contradiction(self, prompt_tokens: int, pages: int) -> PeerIncompatible | None:
+        """Why this cannot be the destination of our prompt; None: it can."""
+        told = self.publish.prompt_tokens
+        if (
+            told == prompt_tokens
+            and len(self.target) == pages > 0
+            and len(self.target) * 4 == len(self.publish.pages)
+        ):
+            return None
+        return PeerIncompatible(
+            f"the legs disagree: {prompt_tokens} prompt tokens here, {told} there; "
+            f"{pages} pages expected, {len(self.publish.pages) / 4:g} published"
+        )
+
+    @property
+    def room(self) -> RoomKey:
+        """Room and generation."""
+        return self.publish.room, self.publish.generation
+
     @property
     def published(self) -> Orphan:
         """Who published what."""
@@ -54,6 +73,13 @@ class Hand:
             seconds=now - self.first_at,
             total_seconds=now - self.first_at,
         )
+
+
+def hand_of(instance: str, publish: Publish) -> Hand:
+    """The destination that a decode has published; what is no whole page id is left out."""
+    whole = len(publish.pages) // 4 * 4
+    target = np.frombuffer(publish.pages[:whole], dtype="<i4").astype(np.int32)
+    return Hand(instance, publish, target)
 
 
 @dataclass(frozen=True, slots=True)

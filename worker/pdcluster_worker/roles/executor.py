@@ -4,7 +4,7 @@ Open writes are polled here. One that failed is reported at once and kept until 
 that it is settled: until then its source pages stay pinned, and a peer is not forgotten.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 
 from pdcluster_worker.core.clock import Clock
@@ -36,6 +36,7 @@ from pdcluster_worker.rendezvous.client import RendezvousClient
 from pdcluster_worker.rendezvous.messages import FetchTopology, Result
 from pdcluster_worker.roles.sockets import LocalSockets, PeerSockets
 from pdcluster_worker.wire.codec import write as encode_local
+from pdcluster_worker.wire.local import Failed
 from pdcluster_worker.wire.peer import FrameCodec
 
 
@@ -96,32 +97,51 @@ class Executor:
         return None
 
     def run(self, effects: list[Effect]) -> None:
-        """Carry out ``effects``; failures come back as calls of the pipeline."""
+        """Carry out ``effects``; failures come back as calls of the pipeline.
+
+        Where one raises, those behind it go back to the front of the outbox (F49).
+        """
+        left = deque(effects)
+        try:
+            while left:
+                self._do(left.popleft())
+        finally:
+            self._pipeline.outbox[:0] = left
+
+    def _do(self, effect: Effect) -> None:
         rim = self._rim
-        for effect in effects:
-            match effect:
-                case Emit():
-                    rim.local.emit(encode_local(effect.message))
-                case Launch():
-                    rim.engine.launch(effect.steps)
-                case FillRow():
-                    rim.rows.write(effect.row, effect.content)
-                case Write():
-                    self._write(effect)
-                case Prepare():
-                    self._prepare(effect.write)
-                case Discard():
-                    self._discard(effect.ticket)
-                case Send():
-                    self._send(effect)
-                case Resolve():
-                    self._resolve(effect)
-                case Join():
-                    self._join(effect)
-                case Part():
-                    self._parting[effect.instance] = effect.agent
-                    self._agents.pop(effect.instance, None)  # nothing new goes to it
-                    self._part()
+        match effect:
+            case Emit():
+                self._emit(effect)
+            case Launch():
+                rim.engine.launch(effect.steps)
+            case FillRow():
+                rim.rows.write(effect.row, effect.content)
+            case Write():
+                self._write(effect)
+            case Prepare():
+                self._prepare(effect.write)
+            case Discard():
+                self._discard(effect.ticket)
+            case Send():
+                self._send(effect)
+            case Resolve():
+                self._resolve(effect)
+            case Join():
+                self._join(effect)
+            case Part():
+                self._parting[effect.instance] = effect.agent
+                self._agents.pop(effect.instance, None)  # nothing new goes to it
+                self._part()
+
+    def _emit(self, effect: Emit) -> None:
+        try:
+            message = encode_local(effect.message)
+        except WireError as error:
+            self.drop("output", error)
+            instead = Failed(rid=effect.message.rid, kind=error.kind, message="answer too large")
+            message = encode_local(instead)
+        self._rim.local.emit(message)
 
     # ------------------------------------------------------------------------------ writes
     def _write(self, effect: Write) -> None:

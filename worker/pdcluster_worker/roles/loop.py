@@ -12,6 +12,7 @@
 10. pause       until something comes, at most as long as `pacing` allows
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import zmq
@@ -45,7 +46,7 @@ class Loop:
     log: Log
     instance: str
     stopping: bool = False
-    _early: list[tuple[str, bytes]] = field(default_factory=list)  # taken while pausing
+    _early: deque[tuple[str, bytes]] = field(default_factory=deque)  # taken from the library
     _lively_at: float = 0.0
     _checked_at: float = 0.0
     _faults: int = 0  # turns in a row that raised
@@ -141,9 +142,9 @@ class Loop:
     def _notices(self, now: float) -> None:
         if self.rim.transport is None:
             return
-        notices = [*self._early, *self.rim.transport.notices()]
-        self._early.clear()
-        for agent, data in notices:
+        self._early += self.rim.transport.notices()
+        while self._early:  # taken one by one: a fault with one costs no other
+            agent, data = self._early.popleft()
             try:
                 notice = unpack(data)
             except WireError as error:
@@ -208,7 +209,7 @@ class Loop:
             return
         for _ in range(int(STEP_S / seconds / 2)):
             clock.sleep(seconds)
-            self._early = transport.notices()
+            self._early += transport.notices()
             if self._early:
                 return
 

@@ -13,6 +13,7 @@ Whatever does not fit is a `WireError`: the reader drops and counts it.
 
 import hashlib
 import hmac
+from typing import Annotated
 
 import msgspec
 
@@ -24,7 +25,12 @@ VERSION = 1
 HEADER = MAGIC + bytes([VERSION])
 TAG_BYTES = 16
 
-RoomKey = tuple[int, int]  # (room, generation)
+Room = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Generation = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+RoomKey = tuple[Room, Generation]
 
 
 class WireRegion(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +50,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     pod_uid: str
     host: str  # where its control socket listens
-    port: int
+    port: Port
     fingerprint: str  # KV geometry; unequal means no page is ever exchanged (E8, E9)
     schema: str  # metadata row layout (E4c)
     transport: str  # settings of the transfer library that both sides must share
@@ -94,19 +100,19 @@ class Rejoin(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Publish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Decode gives pages for one room. It is the permission to write, until Abort or commit."""
 
-    room: int
-    generation: int  # of this decode instance; never reused
+    room: Room
+    generation: Generation  # of this decode instance; never reused
     pages: bytes  # int32 destination pages, for page indices start_page, start_page+1, ...
-    start_page: int  # pages below are already on decode (prefix)
-    row: int  # metadata row
-    prompt_tokens: int  # both legs must have tokenized alike
+    start_page: Count  # pages below are already on decode (prefix)
+    row: Count  # metadata row
+    prompt_tokens: Count  # both legs must have tokenized alike
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Decode ends a room. ``generation`` 0: nothing was published for it."""
 
-    room: int
-    generation: int
+    room: Room
+    generation: Generation
     kind: str
     message: str
 
@@ -114,15 +120,15 @@ class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class AbortAck(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Prefill proves that it will not write for this room and generation any more."""
 
-    room: int
-    generation: int
+    room: Room
+    generation: Generation
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Prefill ends a room. ``quiescent``: no write for it is or will be under way."""
 
-    room: int
-    generation: int
+    room: Room
+    generation: Generation
     kind: str
     message: str
     quiescent: bool
@@ -131,10 +137,10 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Delivered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Prefill's account of a settled hand-off; for figures only, nothing waits for it."""
 
-    room: int
-    generation: int
+    room: Room
+    generation: Generation
     bytes: int
-    descriptors: int
+    descriptors: Count
     seconds: float
 
 
@@ -198,7 +204,7 @@ class FrameCodec:
             raise WireError("frame with a wrong token")
         try:
             envelope = _decoder.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"malformed frame: {error}") from None
         if envelope.cluster != self._cluster:
             raise WireError("frame of another cluster")
