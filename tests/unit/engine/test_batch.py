@@ -1,9 +1,11 @@
 """How a batch is laid out and split."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pdcluster_worker.core.ports import SequenceStep
+from pdcluster_worker.core.ports import Scoring, SequenceStep
 from pdcluster_worker.engine.batch import lay_out
 from pdcluster_worker.engine.paged_attention import PADDED_ROWS_SPLIT, _split
 from tests.unit.engine.rig import GREEDY
@@ -50,6 +52,26 @@ def test_decoding_sequences_come_first_by_length_then_prompts() -> None:
 def test_a_step_that_does_not_fit_is_named(bad: SequenceStep, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         lay_out([step(1, 1, 0, [0]), bad], page_tokens=4, pages=9)
+
+
+@pytest.mark.parametrize(("row", "targets"), [(-1, 2), (0, 4), (2, 2), (0, 0), (3, 0)])
+def test_scoring_beyond_the_step_is_named(row: int, targets: int) -> None:
+    asked = Scoring(row=row, targets=np.arange(targets))
+    with pytest.raises(ValueError, match=rf"step 7: {targets} of 3 rows scored from {row}"):
+        lay_out([replace(step(7, 3, 0, [1]), scoring=asked)], page_tokens=4, pages=9)
+
+
+def test_rows_that_are_read_are_the_sampled_then_the_scored() -> None:
+    asked = Scoring(row=1, targets=np.array([9, 9]))
+    batch = [
+        replace(step(1, 3, 0, [7]), scoring=asked),
+        step(2, 1, 9, [1, 2, 3]),
+        replace(step(3, 4, 0, [8], ask=False), scoring=asked),
+    ]
+    layout = lay_out(batch, page_tokens=4, pages=9)
+    assert [s.step.key for s in layout.scored] == [1, 3]
+    assert layout.scored_rows.tolist() == [2, 3, 5, 6]
+    assert layout.read_rows.tolist() == [0, 3, 2, 3, 5, 6]
 
 
 def test_pages_beyond_those_needed_are_not_looked_at() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdcluster_worker.core.geometry import geometry_of
-from pdcluster_worker.core.ports import ModelShape, SampleParams, SequenceStep
+from pdcluster_worker.core.ports import ModelShape, SampleParams, Score, Scoring, SequenceStep
 from pdcluster_worker.engine.scripted import ScriptedEngine, kv_rows, reference
 
 SHAPE = ModelShape(
@@ -71,6 +71,34 @@ def test_any_chunking_gives_the_reference_answer(
         assert last is not None
         answer.append(ask(engine, [last], at, pages, sample))
     assert answer == reference(SHAPE, GEOMETRY, prompt=prompt, count=5, sample=sample)
+
+
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_prompt_scores_are_the_same_for_any_chunking(size: int) -> None:
+    prompt = np.array([5, 6, 7, 8, 9, 10, 11, 12, 13])
+    pages = np.array([3, 40, 9], dtype=np.int32)
+    engine, _ = make()
+    found: list[Score] = []
+    for start in range(0, 9, size):
+        tokens, targets = prompt[start : start + size], prompt[start + 1 : start + size + 1]
+        asked = Scoring(row=0, targets=targets, top=2) if len(targets) else None
+        engine.launch(
+            [
+                SequenceStep(
+                    key=1, tokens=tokens, start=start, pages=pages, sample=None, scoring=asked
+                )
+            ]
+        )
+        result = engine.poll()
+        assert result is not None
+        found += result.results[0].scores
+    assert len(found) == 8
+    for at, score in enumerate(found):
+        (best,) = reference(
+            SHAPE, GEOMETRY, prompt=list(prompt[: at + 1]), count=1, sample=SampleParams()
+        )
+        assert score.top == ((best, -1.0), ((best + 1) % 97, -2.0))
+        assert score.logprob == -1.0 - (prompt[at + 1] - best) % 97
 
 
 def test_one_wrong_byte_is_a_wrong_token() -> None:

@@ -6,14 +6,8 @@ import msgspec
 import pytest
 
 from pdcluster_api.names import Role
-from pdcluster_worker.frontend import calls
 from pdcluster_worker.wire.local import Submit, TopLogprob
 from tests.unit.frontend.fakes import LEG, FakeLink, answer, client, events
-
-
-@pytest.fixture(autouse=True)
-def engine_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "INPUT_LOGPROBS", True)
 
 
 def scored(submit: Submit) -> list[Any]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pdcluster_worker.core.ports import SequenceStep
 
 Ints = NDArray[np.int64]
+NO_ROWS: Ints = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,13 @@ class Layout:
     prompts: tuple[Span, ...]
     sampled: tuple[Span, ...]  # those that want a token, in row order
     sampled_rows: Ints  # [len(sampled)] last row of each
+    scored: tuple[Span, ...]  # those that want prompt tokens scored, in row order
+    scored_rows: Ints  # [targets of all of them] the row before each target
+
+    @property
+    def read_rows(self) -> Ints:
+        """``[n]`` rows of which anything is read after the last layer: sampled, then scored."""
+        return np.concatenate((self.sampled_rows, self.scored_rows))
 
 
 def lay_out(batch: Sequence[SequenceStep], *, page_tokens: int, pages: int) -> Layout:
@@ -57,6 +65,7 @@ def lay_out(batch: Sequence[SequenceStep], *, page_tokens: int, pages: int) -> L
     positions = np.concatenate([np.arange(s.step.start, s.visible) for s in spans])
     slots = [s.step.pages[np.arange(s.step.start, s.visible) // page_tokens] for s in spans]
     sampled = tuple(span for span in spans if span.step.sample is not None)
+    scored = tuple(span for span in spans if span.step.scoring is not None)
     return Layout(
         tokens=np.concatenate([s.step.tokens for s in spans]).astype(np.int64, copy=False),
         positions=positions,
@@ -66,7 +75,15 @@ def lay_out(batch: Sequence[SequenceStep], *, page_tokens: int, pages: int) -> L
         prompts=tuple(span for span in spans if span.count > 1),
         sampled=sampled,
         sampled_rows=np.array([s.begin + s.count - 1 for s in sampled], dtype=np.int64),
+        scored=scored,
+        scored_rows=np.concatenate([NO_ROWS, *(_scored_rows(span) for span in scored)]),
     )
+
+
+def _scored_rows(span: Span) -> Ints:
+    scoring = span.step.scoring
+    assert scoring is not None
+    return span.begin + scoring.row + np.arange(len(scoring.targets))
 
 
 def _check(step: SequenceStep, *, page_tokens: int, pages: int) -> None:
@@ -74,6 +91,8 @@ def _check(step: SequenceStep, *, page_tokens: int, pages: int) -> None:
     needed = -(-(step.start + count) // page_tokens)
     if count < 1 or step.start < 0:
         raise ValueError(f"step {step.key}: {count} tokens at {step.start}")
+    if (s := step.scoring) is not None and not 0 <= s.row <= count - len(s.targets) < count:
+        raise ValueError(f"step {step.key}: {len(s.targets)} of {count} rows scored from {s.row}")
     if len(step.pages) < needed:
         raise ValueError(f"step {step.key}: {len(step.pages)} pages, needs {needed}")
     used = step.pages[:needed]

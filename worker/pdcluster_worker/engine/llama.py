@@ -1,9 +1,9 @@
 """The forward pass of the Llama family, over all rows of a batch at once.
 
     tokens -> embedding -> layers x [norm, qkv, rotate, attend, output, norm, gate/up, down]
-           -> norm -> head, for the rows that sample
+           -> norm, for the rows that are read; the head is a call of its own
 
-Only the sampled rows go through the last layer's feed-forward part: no other row is read again.
+Only the rows that are read go through the last layer's feed-forward part.
 Batches of fewer than `ROWS_MIN` rows are filled up with copies that nobody reads: the library's
 products are slower for one to three rows than for four (by 1.1-1.3x on one thread).
 """
@@ -40,7 +40,7 @@ class Llama:
         )
 
     def forward(self, layout: Layout, attention: Attention[Meta]) -> Tensor | None:
-        """Float32 logits ``[sampled, vocab]`` in row order; None when no row samples.
+        """Normed states ``[n, hidden]`` of ``layout.read_rows``; None when nothing is read.
 
         Writes the KV rows of every token of the batch. Runs under `torch.inference_mode`.
         """
@@ -55,15 +55,22 @@ class Llama:
             q, k, v = self._project(layer, hidden, cos, sin)
             mixed = attention.attend(index, q=q[:rows], k=k[:rows], v=v[:rows], meta=meta)
             if index == last:
-                if not layout.sampled:
+                wanted = layout.read_rows
+                if not len(wanted):
                     return None
-                sampled = self._fill(layout.sampled_rows)
-                hidden, mixed = hidden.index_select(0, sampled), mixed.index_select(0, sampled)
+                read = self._fill(wanted)
+                hidden, mixed = hidden.index_select(0, read), mixed.index_select(0, read)
             elif spare[-1]:
                 mixed = functional.pad(mixed, spare)
             hidden = self._feed_forward(layer, layer.output.add(mixed, hidden))
-        logits = self._weights.head(self._norm(hidden, self._weights.norm))
-        return logits[: len(layout.sampled)].float()
+        return self._norm(hidden, self._weights.norm)[: len(wanted)]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Float32 ``[n, vocab]`` after states ``[n, hidden]`` of `forward`."""
+        rows = len(hidden)
+        if rows < ROWS_MIN:
+            hidden = functional.pad(hidden, (0, 0, 0, ROWS_MIN - rows))
+        return self._weights.head(hidden)[:rows].float()
 
     def _fill(self, values: Ints) -> Tensor:
         """On the device, the last value repeated up to `ROWS_MIN`."""

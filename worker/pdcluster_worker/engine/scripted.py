@@ -12,6 +12,7 @@ Pages are read and written when the pass ends, so damage during a pass is seen t
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from pdcluster_worker.core.ports import (
     BatchResult,
     ModelShape,
     SampleParams,
+    Score,
+    Scoring,
     SequenceStep,
     StepResult,
 )
@@ -105,9 +108,11 @@ class ScriptedEngine:
         slots = positions % self._geometry.page_tokens
         new = kv_rows(self._geometry, step.tokens, start=step.start)
         self._pages[pages[step.start :], :, slots[step.start :]] = new
+        rows = self._pages[pages, :, slots]
+        scores = _scores(rows, step.scoring, start=step.start, vocab=self.shape.vocab)
         if step.sample is None:
-            return StepResult(key=step.key)
-        return _choose(step.key, self._pages[pages, :, slots], step.sample, self.shape.vocab)
+            return StepResult(key=step.key, scores=scores)
+        return replace(_choose(step.key, rows, step.sample, self.shape.vocab), scores=scores)
 
 
 def kv_rows(geometry: KVGeometry, tokens: NDArray[np.int64], *, start: int) -> Bytes:
@@ -154,6 +159,21 @@ def _choose(key: int, rows: Bytes, sample: SampleParams, vocab: int) -> StepResu
         return StepResult(key=key, token=token)
     top = tuple((other, -1.0 - rank) for rank, other in enumerate(ranked[: sample.logprobs]))
     return StepResult(key=key, token=token, logprob=-1.0 - ranked.index(token), top=top)
+
+
+def _scores(
+    rows: Bytes, scoring: Scoring | None, *, start: int, vocab: int
+) -> tuple[Score, ...]:  # fmt: skip
+    """Of each target by what `_choose` would say after the rows before it: -1 is its choice."""
+    if scoring is None:
+        return ()
+    first = start + scoring.row + 1
+    greedy = SampleParams(logprobs=max(scoring.top, 1))
+    said = [_choose(0, rows[: first + i], greedy, vocab) for i in range(len(scoring.targets))]
+    return tuple(
+        Score(-1.0 - (int(target) - found.top[0][0]) % vocab, found.top[: scoring.top])
+        for target, found in zip(scoring.targets, said, strict=True)
+    )
 
 
 def _positions(start: int, count: int) -> NDArray[np.uint64]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from pdcluster_api.launch import EngineSpec
 from pdcluster_worker.core.clock import Clock
 from pdcluster_worker.core.geometry import geometry_of
-from pdcluster_worker.core.ports import BatchResult, ModelShape, SequenceStep, StepResult
+from pdcluster_worker.core.ports import BatchResult, ModelShape, Score, SequenceStep, StepResult
 from pdcluster_worker.engine.attention import check_pool
 from pdcluster_worker.engine.batch import Layout, lay_out
 from pdcluster_worker.engine.config import read_config
@@ -18,6 +18,7 @@ from pdcluster_worker.engine.llama import Llama
 from pdcluster_worker.engine.paged_attention import PagedAttention
 from pdcluster_worker.engine.runner import PassRunner
 from pdcluster_worker.engine.sampling import Choice, sample
+from pdcluster_worker.engine.scoring import score
 from pdcluster_worker.engine.weights import load_weights
 from pdcluster_worker.models.progress import Progress
 
@@ -77,25 +78,44 @@ class TorchEngine:
         """
         if self._runner.busy_since() is not None:
             raise RuntimeError("a forward pass is running")
-        layout, logits = self._forward(batch)
-        if logits is None or len(layout.sampled) != len(batch):
+        layout, hidden = self._forward(batch)
+        if hidden is None or len(layout.sampled) != len(batch):
             raise ValueError("every step needs sample parameters")
         row = {span.step.key: index for index, span in enumerate(layout.sampled)}
-        return logits[[row[step.key] for step in batch]]
+        with torch.inference_mode():
+            return self._model.logits(hidden[[row[step.key] for step in batch]])
 
     def _compute(self, batch: Sequence[SequenceStep]) -> tuple[StepResult, ...]:
-        layout, logits = self._forward(batch)
-        chosen: dict[int, Choice] = {}
-        if logits is not None:
-            params = [span.step.sample for span in layout.sampled]
-            choices = sample(
-                logits,
-                [p for p in params if p is not None],
-                positions=[span.visible for span in layout.sampled],
-            )
-            pairs = zip(layout.sampled, choices, strict=True)
-            chosen = {span.step.key: choice for span, choice in pairs}
-        return tuple(_result(step, chosen.get(step.key)) for step in batch)
+        layout, hidden = self._forward(batch)
+        if hidden is None:
+            return tuple(StepResult(key=step.key) for step in batch)
+        with torch.inference_mode():
+            chosen = self._choose(layout, hidden[: len(layout.sampled)])
+            scored = self._score(layout, hidden[len(layout.sampled) :])
+        return tuple(
+            _result(step, chosen.get(step.key), scored.get(step.key, ())) for step in batch
+        )
+
+    def _choose(self, layout: Layout, hidden: Tensor) -> dict[int, Choice]:
+        if not layout.sampled:
+            return {}
+        params = [span.step.sample for span in layout.sampled]
+        choices = sample(
+            self._model.logits(hidden),
+            [p for p in params if p is not None],
+            positions=[span.visible for span in layout.sampled],
+        )
+        return {s.step.key: choice for s, choice in zip(layout.sampled, choices, strict=True)}
+
+    def _score(self, layout: Layout, hidden: Tensor) -> dict[int, tuple[Score, ...]]:
+        wanted = [span.step.scoring for span in layout.scored]
+        found = score(
+            hidden,
+            [s for s in wanted if s is not None],
+            head=self._model.logits,
+            vocab=self.shape.vocab,
+        )
+        return {s.step.key: scores for s, scores in zip(layout.scored, found, strict=True)}
 
     def _forward(self, batch: Sequence[SequenceStep]) -> tuple[Layout, Tensor | None]:
         layout = lay_out(batch, page_tokens=self._page_tokens, pages=self._pages)
@@ -107,7 +127,9 @@ class TorchEngine:
         torch.set_num_threads(self._threads)
 
 
-def _result(step: SequenceStep, choice: Choice | None) -> StepResult:
+def _result(step: SequenceStep, choice: Choice | None, scores: tuple[Score, ...]) -> StepResult:
     if choice is None:
-        return StepResult(key=step.key)
-    return StepResult(key=step.key, token=choice.token, logprob=choice.logprob, top=choice.top)
+        return StepResult(key=step.key, scores=scores)
+    return StepResult(
+        key=step.key, token=choice.token, logprob=choice.logprob, top=choice.top, scores=scores
+    )

@@ -19,7 +19,6 @@ from pdcluster_worker.frontend.params import Params
 from pdcluster_worker.frontend.text import Tokenizer
 from pdcluster_worker.wire.local import Hop, Ready, Sampling, Submit
 
-INPUT_LOGPROBS: Final = False  # whether the engine answers `core.ports.Scoring`
 # Longer texts are tokenized in a thread, so that other requests' tokens are not held up.
 INLINE_CHARS_MAX: Final = 8192
 
@@ -56,7 +55,6 @@ async def make_requests(
     requests: list[GenerationRequest] = []
     call_rid = items[0].rid or secrets.token_hex(16)
     for number, item in enumerate(items):
-        _check_scoring(item)
         ids = await _tokenize(item, context.tokenizer)
         _check_tokens(item, ids, context.ready)
         item_rid = item.rid or call_rid
@@ -106,13 +104,6 @@ def _request(
         keep_stop=params.keep_stop,
         skip_special=params.skip_special,
     )
-
-
-def _check_scoring(params: Params) -> None:
-    """On both legs alike, so that both refuse."""
-    if params.logprobs and params.logprob_start >= 0 and not INPUT_LOGPROBS:
-        name = params.name_of("logprob_start")
-        raise BadRequest(f"{name}: logprobs of the prompt are not supported yet", field=name)
 
 
 def _scored_from(params: Params, *, prompt_tokens: int) -> int | None:

@@ -70,9 +70,8 @@ _ANSWERS: Final = """\
 - `/flush_cache` has nothing to flush, since no KV outlives its request: it waits until the worker
   is idle.
 - Logprobs are of the model's own distribution, before temperature, filters, penalties and biases.
-- `response_format` other than text, `regex`, `ebnf`, `json_schema`, `tools`, `best_of`, `suffix`,
-  images and, for now, logprobs of the prompt (`logprob_start_len`, `echo` with `logprobs`) are
-  refused, not ignored.
+- `response_format` other than text, `regex`, `ebnf`, `json_schema`, `tools`, `best_of`, `suffix`
+  and images are refused, not ignored.
 - Logprobs of the prompt are prefill's part: decode leaves `input_token_logprobs` and
   `input_top_logprobs` empty. The first entry has no logprob, as nothing comes before it. `echo`
   with `logprobs` needs an aggregated worker, since no router merges the OpenAI shape.
