@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pdcluster_worker.wire.local import Abort as LocalAbort
 from pdcluster_worker.wire.local import Decline, Hop
 from pdcluster_worker.wire.peer import Abort, AbortAck
 from tests.sim.model import oracle
@@ -99,7 +100,8 @@ def test_refusal_of_decode_alone_ends_prefill() -> None:
     assert answer.failed is not None
     assert answer.failed.kind == "context_length_exceeded"
     assert first.failed is not None
-    assert first.failed.kind == "peer_refused"
+    # The client's fault, on either leg: a router must not try it again elsewhere.
+    assert first.failed.kind == "context_length_exceeded"
     assert prefill.initial()
 
 
@@ -150,10 +152,27 @@ def test_an_abort_that_was_asked_for_is_one_on_both_legs() -> None:
     world, prefill, decode = pair()
     first, _ = ask(prefill, decode, [1] * 200, room=3)
     world.run(0.01)
-    decode.pipeline.abort("r3", "asked for", finished=False, now=world.now)
+    decode.pipeline.abort(LocalAbort(rid="r3", reason="asked for", kind="aborted"), world.now)
     world.run(3.0)
     assert first.failed is not None
     assert first.failed.kind == "aborted"
+    assert prefill.initial()
+    assert decode.initial()
+
+
+@pytest.mark.parametrize("left", ["p", "d"])
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03])
+def test_a_client_that_leaves_one_leg_is_no_abort_for_the_one_at_the_other(
+    left: str, after_s: float
+) -> None:
+    world, prefill, decode = pair()
+    answers = dict(zip("pd", ask(prefill, decode, [1] * 200, room=3), strict=True))
+    world.run(after_s)
+    world.nodes[left].pipeline.abort(LocalAbort(rid="r3", reason="client gone"), world.now)
+    world.run(3.0)
+    other = answers["d" if left == "p" else "p"]
+    assert other.failed is not None
+    assert other.failed.kind == "peer_refused"
     assert prefill.initial()
     assert decode.initial()
 
@@ -177,7 +196,7 @@ def test_client_gone_at_any_moment(moment: float, leg: str) -> None:
     ask(prefill, decode, list(range(1, 90)), room=2, max_new=30)
     _, other = ask(prefill, decode, [1, 2, 3], room=3)
     world.run(moment)
-    world.nodes[leg].pipeline.abort("r2", "client gone", finished=False, now=world.now)
+    world.nodes[leg].pipeline.abort(LocalAbort(rid="r2", reason="client gone"), world.now)
     world.run(5.0)
     assert other.tokens == oracle([1, 2, 3], 8)
     assert prefill.initial()
@@ -192,7 +211,7 @@ def test_late_write_never_lands_in_pages_of_another() -> None:
     world.write_delay = lambda write: 3.0 if write.key == 1 else 0.001
     ask(prefill, decode, [9] * 40, room=1)
     world.run(0.5)
-    decode.pipeline.abort("r1", "client gone", finished=False, now=world.now)
+    decode.pipeline.abort(LocalAbort(rid="r1", reason="client gone"), world.now)
     prompt = list(range(1, 30))
     _, answer = ask(prefill, decode, prompt, room=2)
     world.run(0.5)
@@ -217,7 +236,7 @@ def test_lost_abort_is_said_again() -> None:
     world.write_delay = lambda write: 2.5 if write.key else 0.001
     ask(prefill, decode, [9] * 40, room=1)
     world.run(0.2)
-    decode.pipeline.abort("r1", "client gone", finished=False, now=world.now)
+    decode.pipeline.abort(LocalAbort(rid="r1", reason="client gone"), world.now)
     world.run(0.1)
     assert decode.pools.pages.count().quarantined == 10
     world.run(6.0)

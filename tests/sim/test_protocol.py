@@ -4,6 +4,7 @@ import numpy as np
 
 from pdcluster_api.launch import LimitSpec
 from pdcluster_worker.pipeline.effects import Write
+from pdcluster_worker.wire.local import Abort
 from pdcluster_worker.wire.notice import Notice, NoticeKind, unpack
 from pdcluster_worker.wire.peer import Publish
 from tests.sim.model import oracle
@@ -105,12 +106,12 @@ def test_e77_an_abort_that_comes_before_the_request_ends_it() -> None:
     world, prefill, decode = pair()
     decode.submit("r1", [1] * 20, room=1, prefill="p")
     world.run(0.5)
-    decode.pipeline.abort("r1", "client gone", finished=False, now=world.now)
+    decode.pipeline.abort(Abort(rid="r1", reason="client gone"), world.now)
     world.run(0.5)
     first = prefill.submit("r1", [1] * 20, room=1, prefill="p")
     world.run(0.1)
     assert first.failed is not None
-    assert first.failed.kind == "aborted"
+    assert first.failed.kind == "peer_refused"
     assert prefill.initial()
     assert decode.initial()
 

@@ -19,6 +19,7 @@ from pdcluster_operator.errors import AnswerError
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _SILENCE_TIMEOUT_S: Final = 300.0  # a long prompt on a slow CPU
+_UNKNOWN: Final = "?"  # a very short answer can overtake the account of its hand-off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,18 +132,19 @@ def _rows(answer: Answer) -> list[tuple[str, str]]:
     ]
     if not moved:
         return [*rows, ("hand-off", "not reported by the worker")]
-    seconds = float(moved["seconds"])
-    rate = f"{moved['bytes'] / seconds / 1e9:.2f} GB/s" if seconds > 0 else "?"
+    seconds, descriptors = moved["seconds"], moved["descriptors"]
+    rate = f"{moved['bytes'] / seconds / 1e9:.2f} GB/s" if seconds else _UNKNOWN
+    posted = _UNKNOWN if descriptors is None else str(descriptors)
     return [
         *rows,
         ("pages handed over", str(moved["pages"])),
         ("bytes handed over", f"{moved['bytes']:,}"),
         ("hand-off time", _ms(seconds)),
         ("hand-off rate", rate),
-        ("published to committed", _ms(float(moved["total_seconds"]))),
-        ("descriptors posted", f"{moved['descriptors']} in {moved['chunks']} chunk(s)"),
+        ("published to committed", _ms(moved["total_seconds"])),
+        ("descriptors posted", f"{posted} in {moved['chunks']} chunk(s)"),
     ]
 
 
 def _ms(seconds: float | None) -> str:
-    return "?" if seconds is None else f"{seconds * 1e3:.2f} ms"
+    return _UNKNOWN if seconds is None else f"{seconds * 1e3:.2f} ms"

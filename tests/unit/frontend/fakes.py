@@ -110,6 +110,7 @@ class FakeLink:
     def __init__(self, script: Callable[[Submit], list[Message]] | None = None) -> None:
         self.script = script or (lambda submit: answer(submit, "hello"))
         self.ready: Ready | None = READY
+        self.absence = "the model is not loaded yet"
         self.submitted: list[Submit] = []
         self.inboxes: dict[str, Inbox] = {}
         self.aborted: list[tuple[str, str, bool]] = []
@@ -128,8 +129,8 @@ class FakeLink:
             inbox.put(message)
         return inbox
 
-    def abort(self, rid: str, reason: str, *, finished: bool = False) -> None:
-        self.aborted.append((rid, reason, finished))
+    def abort(self, rid: str, error: WorkerError, *, finished: bool = False) -> None:
+        self.aborted.append((rid, str(error), finished))
 
     async def status(self, timeout_s: float) -> Status:
         if self.silent:

@@ -121,6 +121,13 @@ async def test_stop_string() -> None:
     assert kept["text"] == "abcd"
 
 
+@pytest.mark.parametrize(("least", "text"), [(3, "ab"), (4, "abcdab"), (5, "abcdab")])
+async def test_a_stop_string_counts_from_the_shortest_answer_on(least: int, text: str) -> None:
+    link = FakeLink(lambda s: answer(s, "abcdabcd"))
+    body = await generate(link, sampling_params={"stop": "cd", "min_new_tokens": least})
+    assert body["text"] == text
+
+
 async def test_stop_string_in_the_last_message_needs_no_abort() -> None:
     link = FakeLink(lambda s: answer(s, "abcd", step=4))
     body = await generate(link, sampling_params={"stop": "cd"})

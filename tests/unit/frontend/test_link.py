@@ -9,7 +9,7 @@ import zmq
 import zmq.asyncio
 
 from pdcluster_worker.core.clock import SystemClock
-from pdcluster_worker.core.errors import BadRequest, Overloaded, Unavailable, WireError
+from pdcluster_worker.core.errors import BadRequest, ClientGone, Overloaded, Unavailable, WireError
 from pdcluster_worker.core.log import Sparse
 from pdcluster_worker.frontend.link import Inbox, ZmqLink
 from pdcluster_worker.wire import codec
@@ -110,9 +110,9 @@ async def test_limits_and_names(link: ZmqLink, scheduler: Scheduler) -> None:
         link.open(submit("a"))
     with pytest.raises(Overloaded):
         link.open(submit("d"))
-    link.abort("a", "left")
-    link.abort("a", "left")
-    link.abort("never", "left")
+    link.abort("a", ClientGone("left"))
+    link.abort("a", ClientGone("left"))
+    link.abort("never", ClientGone("left"))
     link.open(submit("d"))
     read = [await scheduler.read() for _ in range(5)]
     assert [m.rid for m in read if isinstance(m, Submit | Abort)] == ["a", "b", "c", "a", "d"]
@@ -145,7 +145,7 @@ async def test_a_scheduler_that_does_not_read_makes_overload(
         link.open(submit("a"))
     # Aborts wait, and go out when somebody reads again.
     link._inboxes["z"] = Inbox()
-    link.abort("z", "left")
+    link.abort("z", ClientGone("left"))
     scheduler.pull = scheduler.context.socket(zmq.PULL)
     scheduler.pull.bind(f"ipc://{tmp_path}/requests.sock")
     assert await scheduler.read() == Abort(rid="z", reason="left")

@@ -19,6 +19,7 @@ from pdcluster_worker.pipeline.decode import DecodePipeline
 from pdcluster_worker.pipeline.effects import Effect, Emit, Launch, Send, Write
 from pdcluster_worker.pipeline.peers import PeerLimits, PeerTable
 from pdcluster_worker.pipeline.prefill import PrefillPipeline
+from pdcluster_worker.wire.local import Abort as LocalAbort
 from pdcluster_worker.wire.local import Failed, Hop, Sampling, Submit, Tokens
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import Body, Hello, Introduction, Publish, Welcome
@@ -141,9 +142,10 @@ class Rig:
         self.pipeline.submit(message, self.now)
         self.collect()
 
-    def abort(self, rid: str, *, finished: bool = False) -> None:
+    def abort(self, rid: str, *, finished: bool = False, kind: str = "client_gone") -> None:
         """The client leaves."""
-        self.pipeline.abort(rid, "client gone", finished=finished, now=self.now)
+        message = LocalAbort(rid=rid, reason="client gone", kind=kind, finished=finished)
+        self.pipeline.abort(message, self.now)
         self.collect()
 
     def results(self, tokens: Iterable[int] = (), *, error: str | None = None) -> None:

@@ -195,5 +195,5 @@ def test_e73_an_abort_names_one_request_exactly() -> None:
     rig.submit("req1", 20, room=1)
     rig.submit("req10", 20, room=2)
     rig.abort("req1")
-    assert rig.failure("req1") == "aborted"
+    assert rig.failure("req1") == "client_gone"
     assert rig.failure("req10") == ""

@@ -133,4 +133,4 @@ def test_e44_an_abort_while_pushed_out_drops_the_host_copy() -> None:
     until(rig, Stage.RETRACTED)
     rig.abort("r2")
     assert not rig.host.copies
-    assert rig.failure("r2") == "aborted"
+    assert rig.failure("r2") == "client_gone"

@@ -43,7 +43,7 @@ def test_e59_a_publish_for_a_room_that_ended_here_is_refused_at_once() -> None:
     rig.abort("a")
     rig.publish(1, 8)
     (refused,) = rig.said(Refused)
-    assert (refused.room, refused.generation, refused.kind) == (1, 1, "aborted")
+    assert (refused.room, refused.generation, refused.kind) == (1, 1, "client_gone")
     assert refused.quiescent
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdcluster_worker.core.errors import BadRequest, Unavailable
+from pdcluster_worker.core.errors import BadRequest, RowConflict, Unavailable, UnknownRank
 from pdcluster_worker.rendezvous.messages import SHARED_FIELDS
-from pdcluster_worker.rendezvous.registry import RoomRanks, RouteTable, RowConflict, UnknownRank
+from pdcluster_worker.rendezvous.registry import RoomRanks, RouteTable
 from tests.unit.rendezvous.rows import row
 
 

@@ -3,11 +3,18 @@
     WorkerError                       code  retried by a router?
       BadRequest                       400  no    the client's fault; names the field
         PromptTooLong                  400  no
-        RoomConflict                   400  no    the room is in use (E20)
-      Aborted                          499  no    the client left or asked for it
+        NotAllowed                     401  no    no token, or a wrong one
+        UnknownRank                    404  no    no such row at the bootstrap server
+        RequestTimeout                 408  no    the request did not come in time
+        RowConflict                    409  no    ranks that disagree
+        BodyTooLarge                   413  no
+        HeadTooLarge                   431  no
+      Aborted                          499  no    somebody asked for it
+        ClientGone                     499  no    the client left
       Unavailable                      503  yes   another pair could serve it
         Overloaded                     503  yes   a queue or pool is full
         Draining                       503  yes
+        RoomConflict                   503  yes   the room is in use (E20); a new one will do
         PeerIncompatible               503  yes   other KV layout, schema, dtype or cluster
         PeerLost                       503  yes   the other leg died or fell silent
         PeerRefused                    503  yes   the other leg said no
@@ -53,17 +60,59 @@ class PromptTooLong(BadRequest):
     kind = "context_length_exceeded"
 
 
-class RoomConflict(BadRequest):
-    """A live request already owns this bootstrap_room (E20)."""
+class NotAllowed(BadRequest):
+    """The token is missing or wrong."""
 
-    kind = "room_conflict"
+    code = 401
+    kind = "unauthorized"
+
+
+class UnknownRank(BadRequest):
+    """The bootstrap server has no row for the rank that was asked for."""
+
+    code = 404
+    kind = "unknown_rank"
+
+
+class RequestTimeout(BadRequest):
+    """The client did not send its whole request in time."""
+
+    code = 408
+    kind = "request_timeout"
+
+
+class RowConflict(BadRequest):
+    """A registrant at the bootstrap server disagrees with the ranks that are already there."""
+
+    code = 409
+    kind = "row_conflict"
+
+
+class BodyTooLarge(BadRequest):
+    """The body is larger than this server takes."""
+
+    code = 413
+    kind = "body_too_large"
+
+
+class HeadTooLarge(BadRequest):
+    """The request line and the headers are larger than this server takes."""
+
+    code = 431
+    kind = "head_too_large"
 
 
 class Aborted(WorkerError):
-    """The client left, or asked for the abort."""
+    """Somebody asked for the abort: the answer so far is the answer, on both legs."""
 
     code = 499
     kind = "aborted"
+
+
+class ClientGone(Aborted):
+    """The client left this leg; one that still waits at the other leg asked for no abort."""
+
+    kind = "client_gone"
 
 
 class Unavailable(WorkerError):
@@ -84,6 +133,16 @@ class Draining(Unavailable):
     """The worker takes no new requests."""
 
     kind = "draining"
+
+
+class RoomConflict(Unavailable):
+    """A live request already owns this bootstrap_room (E20).
+
+    Rooms are the router's choice, which makes a new one when it tries again: a connection that was
+    cut leaves its room behind for a moment, through no fault of the client.
+    """
+
+    kind = "room_conflict"
 
 
 class PeerIncompatible(Unavailable):
@@ -175,6 +234,15 @@ def by_kind() -> dict[str, type[WorkerError]]:
         found[cls.kind] = cls
         todo.extend(cls.__subclasses__())
     return found
+
+
+def mirrored(kind: str, message: str) -> WorkerError:
+    """What the other leg's end, described by ``kind`` and ``message``, is on this one.
+
+    Whoever left the other leg has said nothing for the client that still waits here.
+    """
+    error = rebuild(kind, message)
+    return PeerRefused(message) if isinstance(error, ClientGone) else error
 
 
 def rebuild(kind: str, message: str) -> WorkerError:

@@ -189,7 +189,7 @@ class Transport(Protocol):
     """One-sided writes into peers' registered memory, with a notice carried by the write.
 
     All methods are called from the scheduler's thread only and none waits for a peer. Errors are of
-    `core.errors.TransferError`; nothing else escapes.
+    `core.errors.TransferError` or TransferTimeout; nothing else escapes.
     """
 
     name: str

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pdcluster_worker.core.clock import Clock
-from pdcluster_worker.core.errors import Aborted, BadRequest, WorkerError, rebuild
+from pdcluster_worker.core.errors import Aborted, BadRequest, ClientGone, WorkerError, rebuild
 from pdcluster_worker.frontend.link import SchedulerLink
 from pdcluster_worker.frontend.metrics import FrontendMetrics
 from pdcluster_worker.frontend.stops import StopMatcher
@@ -115,16 +115,16 @@ class Generation:
         names = (self.rid, self.request.call_rid)
         return any(name and (name.startswith(rid) if prefix else name == rid) for name in names)
 
-    def close(self, reason: str = "the client left") -> None:
+    def close(self) -> None:
         """Tell the scheduler if the answer is not complete. Idempotent."""
         if not self._closed:
-            self._around.link.abort(self.rid, reason)
+            self._around.link.abort(self.rid, ClientGone("the client left"))
             self._end("aborted")
 
     def cut(self, error: WorkerError) -> None:
         """End it from outside, with an error that the client gets to see."""
         if not self._closed:
-            self._around.link.abort(self.rid, str(error))
+            self._around.link.abort(self.rid, error)
             self._inbox.put(Failed(rid=self.rid, kind=error.kind, message=str(error)))
 
     def _failed(self, message: Failed) -> Piece:
@@ -162,7 +162,7 @@ class Generation:
             tokens.append(_info(message, index))
             self.completion_tokens += 1
             if not self._is_trimmed(message, index):
-                text.append(self._matcher.push(self._detokenizer.push(token)))
+                text.append(self._matched(self._detokenizer.push(token)))
             if self._matcher.matched is not None:
                 break
         if message.finish is not None and self._matcher.matched is None:
@@ -171,6 +171,12 @@ class Generation:
         if self.finish is not None:
             text.append(self._matcher.finish())
         return Piece(text="".join(text), tokens=tuple(tokens), finish=self.finish)
+
+    def _matched(self, text: str) -> str:
+        """What may be shown of it; stop strings count once the shortest answer is complete."""
+        if self.completion_tokens < self.request.submit.sampling.min_new_tokens:
+            return text
+        return self._matcher.push(text)
 
     def _is_trimmed(self, message: Tokens, index: int) -> bool:
         """A matched stop token is no text, unless the client wants it."""
@@ -182,7 +188,7 @@ class Generation:
         if (matched := self._matcher.matched) is not None:
             self.finish = Finish(reason="stop", matched=matched)
             if message.finish is None:
-                self._around.link.abort(self.rid, "stop string", finished=True)
+                self._around.link.abort(self.rid, Aborted("stop string"), finished=True)
         elif message.finish is not None:
             self.finish = Finish(reason=message.finish, matched=message.matched_token)
         if self.finish is not None:

@@ -64,11 +64,16 @@ class SchedulerLink(Protocol):
         """None until the scheduler serves, and again once it is gone."""
         ...
 
+    @property
+    def absence(self) -> str:
+        """Why ``ready`` is None."""
+        ...
+
     def open(self, request: Submit) -> Inbox:
         """Hand a request over. Unavailable, Overloaded or BadRequest (rid in use) when not."""
         ...
 
-    def abort(self, rid: str, reason: str, *, finished: bool = False) -> None:
+    def abort(self, rid: str, error: WorkerError, *, finished: bool = False) -> None:
         """End a request early and forget it. Unknown rids are ignored."""
         ...
 
@@ -103,6 +108,7 @@ class ZmqLink:
         self._inboxes: dict[str, Inbox] = {}
         self._unsent: deque[Abort | Decline] = deque(maxlen=live_max)
         self._ready: Ready | None = None
+        self._absence = "the model is not loaded yet"
         self._ready_event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -110,6 +116,10 @@ class ZmqLink:
     @property
     def ready(self) -> Ready | None:
         return self._ready
+
+    @property
+    def absence(self) -> str:
+        return self._absence
 
     @property
     def live(self) -> int:
@@ -139,7 +149,7 @@ class ZmqLink:
 
     def open(self, request: Submit) -> Inbox:
         if self._ready is None:
-            raise Unavailable("the model is not loaded yet")
+            raise Unavailable(self._absence)
         if request.rid in self._inboxes:
             raise BadRequest(f"rid: {request.rid!r} is in use by a live request", field="rid")
         if len(self._inboxes) >= self._live_max:
@@ -150,9 +160,10 @@ class ZmqLink:
         inbox = self._inboxes[request.rid] = Inbox()
         return inbox
 
-    def abort(self, rid: str, reason: str, *, finished: bool = False) -> None:
+    def abort(self, rid: str, error: WorkerError, *, finished: bool = False) -> None:
         if self._inboxes.pop(rid, None) is not None:
-            self._unsent.append(Abort(rid=rid, reason=reason, finished=finished))
+            abort = Abort(rid=rid, reason=str(error), kind=error.kind, finished=finished)
+            self._unsent.append(abort)
             self._flush()
 
     def decline(self, hop: Hop, error: WorkerError) -> None:
@@ -163,6 +174,7 @@ class ZmqLink:
     def lost(self, reason: str) -> None:
         """The scheduler process is gone: its requests end now, new ones wait for the next Ready."""
         self._ready = None
+        self._absence = reason
         self._ready_event.clear()
         self._unsent.clear()
         inboxes, self._inboxes = self._inboxes, {}

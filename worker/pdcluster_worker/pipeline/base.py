@@ -28,7 +28,7 @@ from pdcluster_worker.kv.lease import Pools
 from pdcluster_worker.pipeline.effects import Address, Effect, Emit, Launch
 from pdcluster_worker.pipeline.probe import Prober
 from pdcluster_worker.pipeline.request import Request, from_submit
-from pdcluster_worker.wire.local import FAKE_HOST, Decline, Failed, Hop, Submit, Tokens
+from pdcluster_worker.wire.local import FAKE_HOST, Abort, Decline, Failed, Hop, Submit, Tokens
 from pdcluster_worker.wire.notice import Notice
 from pdcluster_worker.wire.peer import Body
 
@@ -102,17 +102,17 @@ class Pipeline:
             self._by_room[request.room] = request
         self._started(request, now)
 
-    def abort(self, rid: str, reason: str, *, finished: bool, now: float) -> None:
-        """The client left, or the frontend saw a stop string (``finished``). Exact rid (E73)."""
-        request = self._by_rid.get(rid)
+    def abort(self, message: Abort, now: float) -> None:
+        """The frontend ends a request. Exact rid (E73)."""
+        request = self._by_rid.get(message.rid)
         if request is None:
-            self.prober.forget(rid)
+            self.prober.forget(message.rid)
             return
-        if finished and not request.answered:
+        if message.finished and not request.answered:
             request.answered = True
             request.outcome = "finished"
-            self._by_rid.pop(rid, None)  # the client may use the name again
-        self._fail(request, Aborted(reason), now)
+            self._by_rid.pop(message.rid, None)  # the client may use the name again
+        self._fail(request, rebuild(message.kind, message.reason), now)
 
     def decline(self, message: Decline, now: float) -> None:
         """The frontend refused a request itself. A live one that owns the room is another's."""
@@ -236,7 +236,7 @@ class Pipeline:
         if self.needs_room and message.hop is None:
             raise BadRequest("bootstrap_room is required", field="bootstrap_room")
         if request.room and request.room in self._by_room:
-            raise RoomConflict(f"room {request.room} is in use", field="bootstrap_room")
+            raise RoomConflict(f"room {request.room} is in use")
         return request
 
     def _enter(self, request: Request, stage: Stage, now: float, *, within_s: float) -> None:

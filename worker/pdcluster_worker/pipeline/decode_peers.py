@@ -11,6 +11,7 @@ from pdcluster_worker.core.errors import (
     PeerLost,
     RoomConflict,
     WorkerError,
+    mirrored,
     rebuild,
 )
 from pdcluster_worker.core.ports import PageStore, WriteStats
@@ -116,7 +117,7 @@ class DecodePeers(BatchPipeline):
         if request.stage not in (Stage.TRANSFER, Stage.DEFERRED):
             return  # committed: a late copy
         arrival.quiet = arrival.quiet or refused.quiescent
-        error = rebuild(refused.kind, refused.message)
+        error = mirrored(refused.kind, refused.message)
         self._apply(request, Event.FAILED, now, Cause(error, by_peer=refused.quiescent))
         self._settle(request, now)
 

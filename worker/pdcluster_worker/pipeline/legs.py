@@ -7,7 +7,7 @@ has been answered is never acted upon again, however often it is delivered (E17)
 from collections import OrderedDict
 
 from pdcluster_api.launch import LimitSpec
-from pdcluster_worker.core.errors import WorkerError
+from pdcluster_worker.core.errors import Aborted, BadRequest, PeerRefused, WorkerError, mirrored
 from pdcluster_worker.pipeline.rooms import RoomTable
 from pdcluster_worker.pipeline.sending import Orphan
 from pdcluster_worker.wire.peer import Abort, Publish
@@ -43,6 +43,15 @@ class Concluded:
         self._floors.pop(instance, None)
         for key in [key for key in self._keys if key[0] == instance]:
             del self._keys[key]
+
+
+def ended_by_decode(abort: Abort) -> WorkerError:
+    """What decode's end of a request is on this leg.
+
+    Asked for, or the client's fault: the same here, for a router must not try it again.
+    """
+    error = mirrored(abort.kind, f"decode ended the request: {abort.message}")
+    return error if isinstance(error, Aborted | BadRequest) else PeerRefused(str(error))
 
 
 class Legs:

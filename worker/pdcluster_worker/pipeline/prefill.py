@@ -14,12 +14,10 @@ own pages.
 
 from pdcluster_api.states import Stage
 from pdcluster_worker.core.errors import (
-    Aborted,
     BootstrapTimeout,
     EngineError,
     PeerIncompatible,
     PeerLost,
-    PeerRefused,
     RoomConflict,
     TransferPeerLost,
     WorkerError,
@@ -28,7 +26,7 @@ from pdcluster_worker.core.ports import BatchResult, StepResult, WriteStats
 from pdcluster_worker.kv.lease import Pools
 from pdcluster_worker.pipeline.base import Cause, Pipeline, PipelineSettings
 from pdcluster_worker.pipeline.effects import Effect, Launch
-from pdcluster_worker.pipeline.legs import Legs
+from pdcluster_worker.pipeline.legs import Legs, ended_by_decode
 from pdcluster_worker.pipeline.peers import Change, PeerTable
 from pdcluster_worker.pipeline.prefill_table import TABLE, Action, Event, overdue
 from pdcluster_worker.pipeline.prompts import PromptQueue
@@ -211,9 +209,7 @@ class PrefillPipeline(Pipeline):
         self._apply(request, Event.PUBLISHED, now)
 
     def _abort_by_peer(self, sender: str, abort: Abort, now: float) -> None:
-        # An abort that somebody asked for is one on this leg too: a router must not try again.
-        failure = Aborted if abort.kind == Aborted.kind else PeerRefused
-        error = failure(f"decode ended the request: {abort.message}")
+        error = ended_by_decode(abort)
         request = self._by_room.get(abort.room)
         hand = self._hands.get(request.key) if request is not None else None
         key = (sender, abort.generation)

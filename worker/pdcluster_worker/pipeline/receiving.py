@@ -68,8 +68,8 @@ class Arrival:
             pages=self.pages,
             bytes=self.pages * page_bytes + row_bytes,
             chunks=len(self.chunks),
-            descriptors=0,
-            seconds=0.0,
+            descriptors=None,
+            seconds=None,
             total_seconds=now - self.published_at,
         )
 

@@ -2,14 +2,7 @@
 
 from starlette.requests import ClientDisconnect, Request
 
-from pdcluster_worker.core.errors import Aborted, BadRequest
-
-
-class BodyTooLarge(BadRequest):
-    """The body is larger than this server takes."""
-
-    code = 413
-    kind = "body_too_large"
+from pdcluster_worker.core.errors import BodyTooLarge, ClientGone
 
 
 async def read_body(request: Request, *, bytes_max: int) -> bytes:
@@ -26,5 +19,5 @@ async def read_body(request: Request, *, bytes_max: int) -> bytes:
                 raise BodyTooLarge(f"body is larger than {bytes_max} bytes")
             chunks.append(chunk)
     except ClientDisconnect as error:
-        raise Aborted("the client left while sending its body") from error
+        raise ClientGone("the client left while sending its body") from error
     return b"".join(chunks)

@@ -7,7 +7,7 @@ counts once (E75).
 from collections import OrderedDict
 
 from pdcluster_worker.core.clock import Clock
-from pdcluster_worker.core.errors import BadRequest, Unavailable, WorkerError
+from pdcluster_worker.core.errors import BadRequest, RowConflict, Unavailable, UnknownRank
 from pdcluster_worker.rendezvous.messages import (
     RANKS_MAX,
     SHARED_FIELDS,
@@ -15,20 +15,6 @@ from pdcluster_worker.rendezvous.messages import (
     RowKey,
     Topology,
 )
-
-
-class RowConflict(WorkerError):
-    """A registrant disagrees with the ranks that are already here."""
-
-    code = 409
-    kind = "row_conflict"
-
-
-class UnknownRank(WorkerError):
-    """No row for the rank that was asked for."""
-
-    code = 404
-    kind = "unknown_rank"
 
 
 class RouteTable:

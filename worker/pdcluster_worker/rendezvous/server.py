@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pdcluster_worker.core.clock import Clock
-from pdcluster_worker.core.errors import BadRequest, WorkerError
+from pdcluster_worker.core.errors import BadRequest, NotAllowed, WorkerError
 from pdcluster_worker.core.log import Log, Sparse
 from pdcluster_worker.rendezvous.bodies import read_body
 from pdcluster_worker.rendezvous.messages import RANK_PARAMETERS, QueryRanks, RegisterRank, Row
@@ -32,13 +32,6 @@ T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 BODY_BYTES_MAX: Final = 64 << 10
-
-
-class NotAllowed(WorkerError):
-    """The token is missing or wrong."""
-
-    code = 401
-    kind = "unauthorized"
 
 
 class BootstrapServer:

@@ -123,7 +123,7 @@ class Loop:
                 self.pipeline.submit(request, now)
                 self._lively_at = now
             elif isinstance(request, Abort):
-                self.pipeline.abort(request.rid, request.reason, finished=request.finished, now=now)
+                self.pipeline.abort(request, now)
             else:
                 self.pipeline.decline(request, now)
 

@@ -100,6 +100,8 @@ class Report:
         self._handoff_bytes += handoff.bytes
         if self.identity.role == "prefill":
             self._metrics.observe("pdcluster_handoff_bytes", handoff.bytes)
+            assert handoff.seconds is not None
+            assert handoff.descriptors is not None
             self._metrics.observe("pdcluster_handoff_seconds", handoff.seconds)
             self._metrics.observe("pdcluster_handoff_descriptors", handoff.descriptors)
             if handoff.seconds > 0:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from pdcluster_api.states import Stage
+from pdcluster_worker.core.errors import ClientGone
 
 # The bootstrap host of a health probe: one token, computed here, without a peer.
 FAKE_HOST: Final = "2.2.2.2"
@@ -69,6 +70,7 @@ class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     rid: str
     reason: str
+    kind: str = ClientGone.kind  # of `core.errors`; the other leg is told
     finished: bool = False
 
 
@@ -98,7 +100,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
     matched_token: int | None = None  # the stop token, for finish == "stop"
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    handoff: "Handoff | None" = None  # decode, with the first token
+    handoff: "Handoff | None" = None  # decode, with the finish
     # Of the prompt, with the first token, when asked for.
     input_logprobs: tuple[float, ...] = ()
     input_top: tuple[tuple[TopLogprob, ...], ...] = ()
@@ -110,8 +112,11 @@ class Handoff(msgspec.Struct, frozen=True, kw_only=True):
     pages: int
     bytes: int  # KV pages and the metadata row
     chunks: int
-    descriptors: int  # posted to the transfer library, after merging runs
-    seconds: float  # first write posted -> last write done, measured by prefill
+    # Both are prefill's to tell; decode answers without them (None) when its word is still on the
+    # way. Descriptors are counted as posted to the transfer library, after merging runs; seconds
+    # go from the first write posted to the last one done.
+    descriptors: int | None
+    seconds: float | None
     total_seconds: float  # pages published -> committed, measured by decode
 
 
