@@ -136,6 +136,12 @@ class LimitSpec:
         "Frames waiting for one peer (ZMQ high-water mark).", 1000, minimum=1
     )
     request_bytes_max: int = field("One HTTP request body.", 8 << 20, minimum=1024)
+    request_head_bytes_max: int = field(
+        "Request line and headers of one HTTP request.", 64 << 10, minimum=1024
+    )
+    request_read_timeout_s: float = field(
+        "From the first byte of an HTTP request to its last.", 60.0, minimum=0.1
+    )
     loop_hang_s: float = field("No scheduler tick for this long: not live.", 10.0, minimum=0.5)
     compute_hang_s: float = field("One forward pass for this long: not live.", 300.0, minimum=1.0)
     drain_timeout_s: float = field(

@@ -180,8 +180,9 @@ async def _measure(shape: Shape, rounds: int) -> list[float]:
             stack.callback(link.close)
             if role is Role.PREFILL:
                 server = BootstrapServer(SystemClock(), token="", rooms_max=64)
+                limits = settings.launch.limits
                 await stack.enter_async_context(
-                    serving(server.app(), host=host, port=PORT_BOOTSTRAP)
+                    serving(server.app(), host=host, port=PORT_BOOTSTRAP, limits=limits)
                 )
             ours, theirs = context.Pipe()
             child = context.Process(

@@ -118,7 +118,7 @@ async def _side(
         if launch.role is Role.PREFILL:
             bootstrap = BootstrapServer(clock, token="", rooms_max=64)
             await stack.enter_async_context(
-                serving(bootstrap.app(), host=address, port=PORT_BOOTSTRAP)
+                serving(bootstrap.app(), host=address, port=PORT_BOOTSTRAP, limits=launch.limits)
             )
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(SCRIPT), env=settings.child_environment({}), start_new_session=True

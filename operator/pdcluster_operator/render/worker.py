@@ -54,6 +54,9 @@ def _worker(cluster: PDCluster, role: Role, placement: Placement) -> dict[str, A
             "/health", launch.ports.http, period_s=1, failures=STARTUP_BUDGET_S
         ),
         "readinessProbe": http_probe("/health", launch.ports.http, period_s=2, failures=2),
+        # Served by the frontend, which gives the scheduler its own limits (`limits.loopHangS`)
+        # first; a frontend that hangs itself fails it by silence.
+        "livenessProbe": http_probe("/live", launch.ports.http, period_s=5, failures=3),
     }
 
 

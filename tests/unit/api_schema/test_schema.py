@@ -195,6 +195,8 @@ LAUNCH_DEFAULTS: dict[str, Any] = {
         "frameBytesMax": 1048576,
         "sendQueueFramesMax": 1000,
         "requestBytesMax": 8388608,
+        "requestHeadBytesMax": 65536,
+        "requestReadTimeoutS": 60.0,
         "loopHangS": 10.0,
         "computeHangS": 300.0,
         "drainTimeoutS": 30.0,

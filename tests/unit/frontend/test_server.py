@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from pdcluster_api.launch import LimitSpec
 from pdcluster_api.names import Role
 from pdcluster_worker.core.clock import SystemClock
 from pdcluster_worker.core.errors import PeerLost
@@ -32,7 +33,7 @@ from tests.unit.frontend.fakes import (
 
 @contextlib.asynccontextmanager
 async def running(link: FakeLink, role: Role = Role.AGGREGATED) -> AsyncIterator[str]:
-    async with serving(app(link, role), host="127.0.0.1", port=0) as port:
+    async with serving(app(link, role), host="127.0.0.1", port=0, limits=LimitSpec()) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -145,17 +146,77 @@ async def test_body_limit_holds_without_content_length() -> None:
 
     state = frontend(FakeLink(), requestBytesMax=4096)
     async with (
-        serving(create_app(state), host="127.0.0.1", port=0) as port,
+        serving(create_app(state), host="127.0.0.1", port=0, limits=LimitSpec()) as port,
         httpx.AsyncClient() as http,
     ):
         response = await http.post(f"http://127.0.0.1:{port}/generate", content=body())
         assert response.status_code == 413
 
 
+LIMITS = LimitSpec(request_head_bytes_max=4096, request_read_timeout_s=0.3)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"GET /health HTTP/1.1\r\nx: " + b"a" * 5000, b"431"),
+        (b"GET /" + b"a" * 5000, b"431"),
+        (b"GET /health HTTP/1.1\r\n" + b"".join(b"x: %d\r\n" % i for i in range(1000)), b"431"),
+        (b"GET /health HTTP/1.1\r\nx: a", b"408"),
+        (b"", b"408"),
+        (b"POST /generate HTTP/1.1\r\ncontent-length: 100\r\n\r\n{", b"408"),
+        (b"GET /health HTTP/1.1\r\n\r\nGET", b"200"),
+    ],
+)
+async def test_what_a_client_may_send_is_bounded(sent: bytes, code: bytes) -> None:
+    link = FakeLink()
+    async with serving(app(link), host="127.0.0.1", port=0, limits=LIMITS) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for part in (sent[:3000], sent[3000:]):
+            writer.write(part)
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(5.0):
+            got = await reader.read()  # until the server hangs up
+        writer.close()
+    assert got.split()[1] == code
+    assert not link.submitted
+
+
+async def test_the_time_to_send_is_counted_for_each_request() -> None:
+    link = FakeLink()
+    async with (
+        serving(app(link), host="127.0.0.1", port=0, limits=LIMITS) as port,
+        httpx.AsyncClient() as http,
+    ):
+        for _ in range(3):  # over one connection that lasts longer than the limit
+            answered = await http.get(f"http://127.0.0.1:{port}/health")
+            assert answered.status_code == 200
+            await asyncio.sleep(0.2)
+
+
+async def test_a_long_answer_is_no_slow_request() -> None:
+    link = FakeLink(lambda s: answer(s, "hello")[:1])
+    async with (
+        serving(app(link), host="127.0.0.1", port=0, limits=LIMITS) as port,
+        httpx.AsyncClient() as http,
+    ):
+        asking = asyncio.create_task(
+            http.post(f"http://127.0.0.1:{port}/generate", json={"text": "x"})
+        )
+        await until(lambda: link.submitted)
+        await asyncio.sleep(2 * LIMITS.request_read_timeout_s)
+        (submit,) = link.submitted
+        for message in answer(submit, "hello")[1:]:
+            link.inboxes[submit.rid].put(message)
+        assert (await asking).json()["text"] == "hello"
+
+
 async def test_a_taken_port_is_an_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        async with serving(app(FakeLink()), host="127.0.0.1", port=taken.getsockname()[1]):
-            pass
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = serving(app(FakeLink()), host="127.0.0.1", port=port, limits=LimitSpec())
+        with pytest.raises(OSError, match="in use"):
+            await server.__aenter__()
 
 
 def on_free_ports(chosen: Settings) -> Settings:

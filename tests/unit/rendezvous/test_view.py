@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pdcluster_worker.sidecar.view import STALE_S, Observer, State
+from pdcluster_worker.rendezvous.view import STALE_S, Observer, State
 from pdcluster_worker.wire.local import PoolUse, Status
 
 STATUS = Status(

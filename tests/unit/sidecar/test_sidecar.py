@@ -23,7 +23,7 @@ from pdcluster_worker.core.clock import SystemClock
 from pdcluster_worker.core.settings import Settings, load
 from pdcluster_worker.sidecar.server import Ports, sidecar
 from pdcluster_worker.wire import codec
-from tests.unit.sidecar.test_view import STATUS
+from tests.unit.rendezvous.test_view import STATUS
 
 
 class FakeScheduler:

@@ -95,6 +95,7 @@ Measured with smg 1.13.0 and sglang-router 0.3.2:
   put before decode's. `input_top_logprobs`, lists of prompts and streams are not merged.
 - sglang-router drops fields that it does not know from /generate and chats (`return_handoff`; of
   chats also `rid`). smg passes them on. Neither passes `x-override-*` headers on.
+- A model name that no worker serves is a 503 of smg's own, and our 413 becomes its 500.
 - The first 503 of a draining or full worker leads to another pair and new rooms.
 """
 

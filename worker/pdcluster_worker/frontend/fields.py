@@ -251,7 +251,12 @@ _OPENAI: Final = (
     *SAMPLING_FIELDS,
     Field("max_completion_tokens", "max_new_tokens", _COUNT, "Longest answer, in tokens."),
     Field("max_tokens", "max_new_tokens", _COUNT, "The same, the older name."),
-    Field("min_tokens", "min_new_tokens", Integer(0, TOKENS_MAX), "Shortest answer, in tokens."),
+    Field(
+        "min_tokens",
+        "min_new_tokens",
+        Integer(0, TOKENS_MAX),
+        "Tokens before stop tokens or strings count.",
+    ),
     Field("stream_options.include_usage", "include_usage", Flag(), "A last event with usage."),
 )
 
@@ -290,7 +295,7 @@ GENERATE_FIELDS: Final = (
         f"{_GENERATE_SAMPLING}min_new_tokens",
         "min_new_tokens",
         Integer(0, TOKENS_MAX),
-        "Shortest answer.",
+        "Tokens before stop tokens or strings count.",
     ),
     Field("return_logprob", "logprobs", Flag(), "Logprobs of the answer's tokens."),
     Field("top_logprobs_num", "top_logprobs", _TOP, "And of the k best at each place."),

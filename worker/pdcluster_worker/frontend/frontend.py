@@ -17,6 +17,7 @@ from pdcluster_worker.frontend.metrics import FrontendMetrics
 from pdcluster_worker.frontend.params import Params
 from pdcluster_worker.frontend.parse import parse_object
 from pdcluster_worker.frontend.text import Tokenizer
+from pdcluster_worker.rendezvous.view import State, View
 from pdcluster_worker.wire.local import Hop, Ready
 
 
@@ -30,6 +31,7 @@ class Frontend:
     clock: Clock
     metrics: FrontendMetrics
     draining: bool = False  # set once, by whoever ends the process
+    scheduler: View | None = None  # what `watch` sees of it; None until it looks
     live: set[Generation] = field(default_factory=set)  # until their HTTP request is over
 
     def serving(self) -> Ready:
@@ -37,8 +39,23 @@ class Frontend:
         if self.draining:
             raise Draining("this worker is draining")
         if self.link.ready is None:
-            raise Unavailable("the model is not loaded yet")
+            raise Unavailable(self.link.absence)
+        self.check_live()
         return self.link.ready
+
+    def check_live(self) -> None:
+        """Unavailable while only a restart would help."""
+        if self.scheduler is not None and not self.scheduler.live:
+            raise Unavailable(self.scheduler.reason)
+
+    def check_ready(self) -> None:
+        """Unavailable while new requests should go elsewhere.
+
+        Those that come in spite of it are taken: a scheduler that is late for a moment serves them.
+        """
+        self.serving()
+        if self.scheduler is not None and self.scheduler.state is State.HUNG:
+            raise Unavailable(self.scheduler.reason)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -29,7 +29,13 @@ RUNNING: Final = (Stage.FORWARD, Stage.RUNNING)
 
 async def health(inquiry: Inquiry) -> ASGIApp:
     """200 while requests are taken, else 503 with the reason."""
-    inquiry.frontend.serving()
+    inquiry.frontend.check_ready()
+    return PlainTextResponse("OK")
+
+
+async def live(inquiry: Inquiry) -> ASGIApp:
+    """200 unless a restart would help, as it would when the scheduler hangs."""
+    inquiry.frontend.check_live()
     return PlainTextResponse("OK")
 
 
@@ -72,7 +78,7 @@ async def server_info(inquiry: Inquiry) -> ASGIApp:
             "page_size": launch.engine.page_tokens,
             "max_running_requests": launch.engine.running_max,
             "chunked_prefill_size": launch.engine.chunk_tokens,
-            "max_total_num_tokens": capacity,
+            "max_total_num_tokens": launch.engine.kv_pages * launch.engine.page_tokens,
             "context_length": capacity,
             "tp_size": 1,
             "dp_size": 1,

@@ -108,9 +108,16 @@ ENDPOINTS: Final = (
             methods=("GET",),
             handler=info.health,
             api=Api.NATIVE,
-            doc="200 while requests are taken; 503 while loading and draining.",
+            doc="200 while requests are taken; 503 while loading, draining and hanging.",
         )
         for path in ("/health", "/ready")
+    ),
+    Endpoint(
+        path="/live",
+        methods=("GET",),
+        handler=info.live,
+        api=Api.NATIVE,
+        doc="200 unless a restart would help: 503 when the scheduler hangs.",
     ),
     *(
         Endpoint(

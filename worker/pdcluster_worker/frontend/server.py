@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from pdcluster_api.launch import LimitSpec
 from pdcluster_api.names import Role
 from pdcluster_worker.core.clock import Clock
 from pdcluster_worker.core.errors import Draining
@@ -25,7 +26,9 @@ from pdcluster_worker.frontend.app import create_app
 from pdcluster_worker.frontend.frontend import Frontend
 from pdcluster_worker.frontend.link import SchedulerLink
 from pdcluster_worker.frontend.metrics import FrontendMetrics
+from pdcluster_worker.frontend.protocol import limited
 from pdcluster_worker.frontend.text import Tokenizer
+from pdcluster_worker.frontend.watch import watch
 from pdcluster_worker.rendezvous.server import BootstrapServer
 
 BACKLOG: Final = 1024
@@ -62,27 +65,54 @@ async def serve(
             rooms_max = launch.limits.rooms_tracked_max
             bootstrap = BootstrapServer(clock, token=settings.token, rooms_max=rooms_max)
             await stack.enter_async_context(
-                serving(bootstrap.app(), host=settings.pod_ip, port=launch.ports.bootstrap)
+                serving(
+                    bootstrap.app(),
+                    host=settings.pod_ip,
+                    port=launch.ports.bootstrap,
+                    limits=launch.limits,
+                )
             )
         await stack.enter_async_context(
-            serving(create_app(frontend), host=settings.pod_ip, port=launch.ports.http)
+            serving(
+                create_app(frontend),
+                host=settings.pod_ip,
+                port=launch.ports.http,
+                limits=launch.limits,
+            )
         )
         if listening is not None:
             listening.set()
-        await stop.wait()
-        frontend.draining = True
-        await _drain(frontend, timeout_s=launch.limits.drain_timeout_s)
+        await _run(_until_drained(frontend, stop), beside=watch(frontend))
+
+
+async def _run(work: Coroutine[Any, Any, None], *, beside: Coroutine[Any, Any, None]) -> None:
+    """Do ``work``, and ``beside`` for as long; a failure of either ends both and is raised."""
+    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(beside)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in done:
+        task.result()
+
+
+async def _until_drained(frontend: Frontend, stop: asyncio.Event) -> None:
+    await stop.wait()
+    frontend.draining = True
+    await _drain(frontend, timeout_s=frontend.settings.launch.limits.drain_timeout_s)
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, *, host: str, port: int) -> AsyncIterator[int]:
+async def serving(app: ASGIApp, *, host: str, port: int, limits: LimitSpec) -> AsyncIterator[int]:
     """Serve ``app`` while inside; yields the port (of interest when 0 was given)."""
     listener = _listen(host, port)
     quiet_http_noise()
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=limited(limits),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from pdcluster_worker.core.clock import Clock
 from pdcluster_worker.core.errors import Unavailable, WireError
-from pdcluster_worker.sidecar.view import Observer, View
+from pdcluster_worker.rendezvous.view import Observer, View
 from pdcluster_worker.wire.local import Status
 
 ASK_TIMEOUT_S: Final = 1.0
@@ -56,8 +56,8 @@ def _listens(path: str) -> bool:
         probe.settimeout(CONNECT_TIMEOUT_S)
         try:
             probe.connect(path)
-        except TimeoutError:
-            return True  # its backlog is full
+        except (TimeoutError, BlockingIOError):
+            return True  # its backlog is full, which a hung process leaves it: EAGAIN on Linux
         except OSError:
             return False
         return True

@@ -19,9 +19,9 @@ from pdcluster_worker.core.clock import Clock
 from pdcluster_worker.core.log import Log
 from pdcluster_worker.core.settings import Settings
 from pdcluster_worker.rendezvous.status import StatusAsker
+from pdcluster_worker.rendezvous.view import Observer, State, View
+from pdcluster_worker.rendezvous.watcher import Watcher
 from pdcluster_worker.sidecar.service import StatusService, TokenInterceptor
-from pdcluster_worker.sidecar.view import Observer, State, View
-from pdcluster_worker.sidecar.watcher import Watcher
 
 HEALTH_INTERVAL_S: Final = 0.5
 STOP_GRACE_S: Final = 2.0

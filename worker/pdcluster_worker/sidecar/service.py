@@ -11,8 +11,8 @@ from pdcluster_api import __version__
 from pdcluster_api.control.v1 import control_pb2 as pb
 from pdcluster_api.control.v1 import control_pb2_grpc as pb_grpc
 from pdcluster_worker.core.settings import Settings
-from pdcluster_worker.sidecar.view import State, View
-from pdcluster_worker.sidecar.watcher import Watcher
+from pdcluster_worker.rendezvous.view import State, View
+from pdcluster_worker.rendezvous.watcher import Watcher
 from pdcluster_worker.wire.local import PoolUse, Status
 
 WATCH_INTERVAL_MIN_S: Final = 0.1
