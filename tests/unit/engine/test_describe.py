@@ -11,8 +11,8 @@ import pytest
 
 from pdcluster_api.launch import EngineSpec
 from pdcluster_worker.core.clock import SystemClock
-from pdcluster_worker.engine import ENGINES, create_engine, describe
-from pdcluster_worker.engine.config import MODEL_TYPES, read_config
+from pdcluster_worker.engine import create_engine, describe
+from pdcluster_worker.engine.config import read_config
 from pdcluster_worker.engine.device import resolve_dtype, thread_env
 from pdcluster_worker.models.errors import ModelError, UnsupportedModel
 from pdcluster_worker.models.source import prepare
@@ -114,12 +114,14 @@ def test_a_pool_of_another_shape_is_refused(tiny: Path) -> None:
         create_engine(tiny, SPEC, pool=pool, clock=SystemClock())
 
 
-def test_the_registry_has_every_supported_model_type(copy: Path) -> None:
+def test_a_refused_model_is_refused_with_its_reason_before_anything_is_loaded(copy: Path) -> None:
     import torch
 
-    assert set(ENGINES) == set(MODEL_TYPES)
     change(copy, model_type="rwkv")
-    with pytest.raises(UnsupportedModel, match="'rwkv'"):
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UnsupportedModel, match="'rwkv': a state beside keys and values"):
+        describe(copy, SPEC)
+    with pytest.raises(UnsupportedModel, match="'rwkv': a state beside keys and values"):
         create_engine(copy, SPEC, pool=torch.zeros(1), clock=SystemClock())
 
 

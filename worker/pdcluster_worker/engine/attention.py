@@ -4,6 +4,7 @@ A new kernel is one new file that implements `Attention`, and one line in `torch
 implementation owns the pool's interpretation: it writes the new rows and reads all rows.
 """
 
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
@@ -14,6 +15,18 @@ from pdcluster_worker.engine.batch import Layout
 Meta = TypeVar("Meta")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How a layer turns products of queries and keys into weights."""
+
+    scale: float | None = None  # of the products; None: head_dim ** -0.5
+    softcap: float | None = None  # scaled products x become softcap * tanh(x / softcap)
+    window: int | None = None  # positions that a query sees, its own included; None: all before it
+
+
+PLAIN = Rule()
+
+
 class Attention(Protocol[Meta]):
     """Causal attention over a pool ``[pages, layers, 2, kv_heads, page_tokens, head_dim]``."""
 
@@ -21,7 +34,9 @@ class Attention(Protocol[Meta]):
         """Everything about a batch that does not depend on the layer; once per pass."""
         ...
 
-    def attend(self, layer: int, *, q: Tensor, k: Tensor, v: Tensor, meta: Meta) -> Tensor:
+    def attend(
+        self, layer: int, *, q: Tensor, k: Tensor, v: Tensor, meta: Meta, rule: Rule = PLAIN
+    ) -> Tensor:
         """Write the new rows of ``layer`` into the pool, then attend.
 
         ``q`` is ``[rows, heads, head_dim]``, ``k`` and ``v`` ``[rows, kv_heads, head_dim]``, in the

@@ -1,5 +1,6 @@
 """The Llama family as numbers: ``config.json``, checked against what `llama.py` computes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ class LlamaConfig:
 def read_config(folder: Path) -> LlamaConfig:
     """Of a model folder. UnsupportedModel names the first thing that we would compute wrongly."""
     raw = read_json(folder / CONFIG)
-    _refuse_unsupported(raw)
+    if (reason := obstacle(raw)) is not None:
+        raise UnsupportedModel(reason)
     try:
         heads = int(raw["num_attention_heads"])
         hidden = int(raw["hidden_size"])
@@ -64,28 +66,40 @@ def read_config(folder: Path) -> LlamaConfig:
         raise ModelError(f"{folder / CONFIG} has no {error.args[0]!r}") from None
 
 
-def _refuse_unsupported(raw: dict[str, Any]) -> None:
+def obstacle(raw: Mapping[str, Any]) -> str | None:
+    """The first thing in config.json that `llama.py` would compute wrongly; None: nothing."""
     kind = raw.get("model_type")
     if kind not in MODEL_TYPES:
-        raise UnsupportedModel(f"model_type {kind!r}; supported are {MODEL_TYPES}")
+        return f"model_type {kind!r} is not of the llama family"
+    if kind == "mistral" and "sliding_window" not in raw:
+        return "no sliding_window in config.json, which then means 4096 and not none"
     for key, allowed in (
         ("attention_bias", (False, None)),
         ("mlp_bias", (False, None)),
         ("sliding_window", (None,)),
         ("hidden_act", ("silu", None)),
+        ("partial_rotary_factor", (1, None)),
         ("quantization_config", (None,)),
     ):
         if raw.get(key) not in allowed:
-            raise UnsupportedModel(f"{key}={raw[key]!r} is not supported")
+            return f"{key}={raw[key]!r}"
+    rope = _rope_kind(_scaling(raw))
+    return None if rope in ROPE_KINDS else f"rope scaling {rope!r}"
+
+
+def _scaling(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Newer files say ``rope_parameters``, older ones ``rope_theta`` and ``rope_scaling``."""
+    return raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+
+
+def _rope_kind(scaling: dict[str, Any]) -> str:
+    return scaling.get("rope_type") or scaling.get("type") or "default"
 
 
 def _read_rope(raw: dict[str, Any]) -> RopeConfig:
-    """Newer files say ``rope_parameters``, older ones ``rope_theta`` and ``rope_scaling``."""
-    scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    scaling = _scaling(raw)
     theta = float(scaling.get("rope_theta", raw.get("rope_theta", 10000.0)))
-    kind = scaling.get("rope_type") or scaling.get("type") or "default"
-    if kind not in ROPE_KINDS:
-        raise UnsupportedModel(f"rope scaling {kind!r}; supported are {ROPE_KINDS}")
+    kind = _rope_kind(scaling)
     if kind == "default":
         return RopeConfig(theta=theta)
     if kind == "linear":

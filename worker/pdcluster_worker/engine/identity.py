@@ -12,8 +12,10 @@ from pathlib import Path
 
 from pdcluster_api.launch import EngineSpec
 from pdcluster_worker.core.ports import ModelShape
-from pdcluster_worker.engine.config import LlamaConfig, read_config
+from pdcluster_worker.engine.config import LlamaConfig
 from pdcluster_worker.engine.device import resolve_device, resolve_dtype
+from pdcluster_worker.engine.fallback_config import FallbackConfig
+from pdcluster_worker.engine.runners import read_numbers
 from pdcluster_worker.models.errors import ModelError
 from pdcluster_worker.models.folder import eos_token_ids, weight_files
 
@@ -26,7 +28,7 @@ def describe(folder: Path, spec: EngineSpec) -> ModelShape:
 
     Raises ModelError or UnsupportedModel.
     """
-    config = read_config(folder)
+    config = read_numbers(folder)
     return ModelShape(
         layers=config.layers,
         kv_heads=config.kv_heads,
@@ -39,7 +41,7 @@ def describe(folder: Path, spec: EngineSpec) -> ModelShape:
     )
 
 
-def identity(folder: Path, config: LlamaConfig) -> str:
+def identity(folder: Path, config: LlamaConfig | FallbackConfig) -> str:
     """32 hex digits; independent of where the folder lies and of file times."""
     digest = hashlib.blake2b(repr(config).encode(), digest_size=16)
     for file in weight_files(folder):

@@ -8,16 +8,19 @@ Batches of fewer than `ROWS_MIN` rows are filled up with copies that nobody read
 products are slower for one to three rows than for four (by 1.1-1.3x on one thread).
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pdcluster_worker.engine.attention import Attention, Meta
 from pdcluster_worker.engine.batch import Ints, Layout
-from pdcluster_worker.engine.config import LlamaConfig
+from pdcluster_worker.engine.config import LlamaConfig, read_config
+from pdcluster_worker.engine.paged_attention import PagedAttention
 from pdcluster_worker.engine.rope import RopeTable, rotate
-from pdcluster_worker.engine.weights import LayerWeights, LlamaWeights
+from pdcluster_worker.engine.weights import LayerWeights, LlamaWeights, load_weights
+from pdcluster_worker.models.progress import Progress
 
 ROWS_MIN = 4
 
@@ -25,7 +28,10 @@ ROWS_MIN = 4
 class Llama:
     """Weights and tables; holds no state between passes."""
 
-    def __init__(self, config: LlamaConfig, weights: LlamaWeights) -> None:
+    def __init__(
+        self, config: LlamaConfig, weights: LlamaWeights, *, attention: PagedAttention
+    ) -> None:
+        self._attention = attention
         self._config = config
         self._weights = weights
         self._device = weights.embedding.device
@@ -39,21 +45,18 @@ class Llama:
             factors=weights.rope_factors,
         )
 
-    def forward(self, layout: Layout, attention: Attention[Meta]) -> Tensor | None:
-        """Normed states ``[n, hidden]`` of ``layout.read_rows``; None when nothing is read.
-
-        Writes the KV rows of every token of the batch. Runs under `torch.inference_mode`.
-        """
+    def forward(self, layout: Layout) -> Tensor | None:
+        """See `runners.Model.forward`."""
         rows = len(layout.tokens)
         tokens, positions = self._fill(layout.tokens), self._fill(layout.positions)
         cos, sin = self._rope.at(positions)
-        meta = attention.plan(layout)
+        meta = self._attention.plan(layout)
         hidden = self._weights.embedding.index_select(0, tokens)
         spare = (0, 0, 0, max(ROWS_MIN - rows, 0))
         last = len(self._weights.layers) - 1
         for index, layer in enumerate(self._weights.layers):
             q, k, v = self._project(layer, hidden, cos, sin)
-            mixed = attention.attend(index, q=q[:rows], k=k[:rows], v=v[:rows], meta=meta)
+            mixed = self._attention.attend(index, q=q[:rows], k=k[:rows], v=v[:rows], meta=meta)
             if index == last:
                 wanted = layout.read_rows
                 if not len(wanted):
@@ -66,7 +69,7 @@ class Llama:
         return self._norm(hidden, self._weights.norm)[: len(wanted)]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Float32 ``[n, vocab]`` after states ``[n, hidden]`` of `forward`."""
+        """See `runners.Model.logits`."""
         rows = len(hidden)
         if rows < ROWS_MIN:
             hidden = functional.pad(hidden, (0, 0, 0, ROWS_MIN - rows))
@@ -94,3 +97,10 @@ class Llama:
 
     def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(hidden, self._norm_shape, weight, self._config.norm_eps)
+
+
+def load(folder: Path, *, dtype: torch.dtype, pool: Tensor, progress: Progress) -> Llama:
+    """See `runners.load_model`."""
+    config = read_config(folder)
+    weights = load_weights(folder, config, dtype=dtype, device=str(pool.device), progress=progress)
+    return Llama(config, weights, attention=PagedAttention(pool, config.heads))

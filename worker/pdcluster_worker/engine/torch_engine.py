@@ -12,14 +12,11 @@ from pdcluster_worker.core.geometry import geometry_of
 from pdcluster_worker.core.ports import BatchResult, ModelShape, Score, SequenceStep, StepResult
 from pdcluster_worker.engine.attention import check_pool
 from pdcluster_worker.engine.batch import Layout, lay_out
-from pdcluster_worker.engine.config import read_config
 from pdcluster_worker.engine.identity import describe
-from pdcluster_worker.engine.llama import Llama
-from pdcluster_worker.engine.paged_attention import PagedAttention
 from pdcluster_worker.engine.runner import PassRunner
+from pdcluster_worker.engine.runners import load_model
 from pdcluster_worker.engine.sampling import Choice, sample
 from pdcluster_worker.engine.scoring import score
-from pdcluster_worker.engine.weights import load_weights
 from pdcluster_worker.models.progress import Progress
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -39,18 +36,14 @@ class TorchEngine:
         progress: Progress,
     ) -> None:
         self.shape: ModelShape = describe(folder, spec)
-        config, dtype = read_config(folder), DTYPES[self.shape.dtype]
+        dtype = DTYPES[self.shape.dtype]
         geometry = geometry_of(self.shape, page_tokens=spec.page_tokens)
         check_pool(pool, geometry.page_shape, dtype=dtype)
         self._threads = spec.threads
         self._pages, self._page_tokens = pool.shape[0], spec.page_tokens
         self._use_threads()
         with torch.inference_mode():
-            weights = load_weights(
-                folder, config, dtype=dtype, device=str(pool.device), progress=progress
-            )
-            self._model = Llama(config, weights)
-            self._attention = PagedAttention(pool, config.heads)
+            self._model = load_model(folder, dtype=dtype, pool=pool, progress=progress)
         self._runner = PassRunner(
             self._compute, clock=clock, wake=wake, prepare_thread=self._use_threads
         )
@@ -120,7 +113,7 @@ class TorchEngine:
     def _forward(self, batch: Sequence[SequenceStep]) -> tuple[Layout, Tensor | None]:
         layout = lay_out(batch, page_tokens=self._page_tokens, pages=self._pages)
         with torch.inference_mode():
-            return layout, self._model.forward(layout, self._attention)
+            return layout, self._model.forward(layout)
 
     def _use_threads(self) -> None:
         """Per thread, since OpenMP keeps the number per thread."""
