@@ -1,10 +1,13 @@
 """Which code computes a model, and the exact words where none does."""
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pdcluster_worker.engine.config import MODEL_TYPES
 from pdcluster_worker.engine.runners import RUNNERS
 from pdcluster_worker.engine.support import FALLBACK_TYPES, Runner, decide
 from tests.unit.engine.architectures import ARCHITECTURES
@@ -116,6 +119,13 @@ def test_refused(change: dict[str, Any], reason: str) -> None:
 def test_every_type_that_is_supported_is_compared_with_the_library() -> None:
     assert set(FALLBACK_TYPES) == set(ARCHITECTURES)
     assert list(FALLBACK_TYPES) == sorted(FALLBACK_TYPES)
+
+
+def test_the_documentation_names_every_type_and_every_refused_key() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "models.md").read_text()
+    named = set(re.findall(r"`(\w+)`", page))
+    assert {*FALLBACK_TYPES, *MODEL_TYPES} <= named
+    assert {"kv_lora_rank", "quantization_config", "num_kv_shared_layers", "longrope"} <= named
 
 
 def test_every_runner_is_there() -> None:
