@@ -1,5 +1,6 @@
 """Models that transformers computes over our pages, against the same models with its own cache."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -281,3 +282,36 @@ def test_bfloat16_is_close_to_float32(tmp_path: Path) -> None:
             assert float((exact - rough).abs().max()) < 0.5
         rig.engine.close()
         half.close()
+
+
+def test_names_without_the_base_in_front_are_found(tmp_path: Path) -> None:
+    """GPT-2's published files were saved from the base: `h.0...` and not `transformer.h.0...`."""
+    from safetensors.torch import load_file, save_file
+
+    whole, bare = write("gpt2", tmp_path / "whole"), write("gpt2", tmp_path / "bare")
+    tensors = load_file(bare / "model.safetensors")
+    assert all(name.startswith("transformer.") for name in tensors)
+    stripped = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    save_file(stripped, bare / "model.safetensors", metadata={"format": "pt"})
+    same_logits(whole, bare)
+
+
+def test_code_that_comes_with_a_model_is_not_asked_for(tmp_path: Path) -> None:
+    """Phi-3's published files name code of their own; the library has its class."""
+    plain, coded = write("phi3", tmp_path / "plain"), write("phi3", tmp_path / "coded")
+    names = {
+        "AutoConfig": "configuration_phi3.Phi3Config",
+        "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM",
+    }
+    config = json.loads((coded / "config.json").read_text()) | {"auto_map": names}
+    (coded / "config.json").write_text(json.dumps(config))
+    same_logits(plain, coded)
+
+
+def same_logits(*folders: Path) -> None:
+    ids, found = prompts()[1], []
+    for folder in folders:
+        rig = Rig(folder)
+        found.append(rig.engine.debug_logits([step(0, ids, 0, rig.pages_for(len(ids)))]))
+        rig.engine.close()
+    assert torch.equal(found[0], found[1])
