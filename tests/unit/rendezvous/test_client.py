@@ -28,7 +28,7 @@ from pdcluster_worker.rendezvous.messages import (
 from pdcluster_worker.rendezvous.registry import RouteTable
 from tests.unit.rendezvous.rows import row
 
-TIMEOUT_S = 0.3
+TIMEOUT_S = 1.5
 
 
 def topology() -> Topology:
