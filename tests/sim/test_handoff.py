@@ -4,17 +4,18 @@ import random
 
 import pytest
 
+from pdcluster_worker.sim.node import Answer, Node, Sizes
+from pdcluster_worker.sim.toy import oracle
+from pdcluster_worker.sim.world import World
 from pdcluster_worker.wire.local import Abort as LocalAbort
 from pdcluster_worker.wire.local import Decline, Hop
 from pdcluster_worker.wire.peer import Abort, AbortAck
-from tests.sim.model import oracle
-from tests.sim.world import Answer, Node, Sizes, World
 
 
 def pair(seed: int = 0, sizes: Sizes | None = None) -> tuple[World, Node, Node]:
     world = World(seed)
-    prefill = world.add("prefill", "p", sizes)
-    decode = world.add("decode", "d", sizes)
+    prefill = world.add("prefill", "p", sizes=sizes)
+    decode = world.add("decode", "d", sizes=sizes)
     return world, prefill, decode
 
 
@@ -93,8 +94,8 @@ def test_prompt_at_capacity_is_served() -> None:
 
 def test_refusal_of_decode_alone_ends_prefill() -> None:
     world = World()
-    prefill = world.add("prefill", "p", Sizes(pages=64))
-    decode = world.add("decode", "d", Sizes(pages=8))
+    prefill = world.add("prefill", "p", sizes=Sizes(pages=64))
+    decode = world.add("decode", "d", sizes=Sizes(pages=8))
     first, answer = ask(prefill, decode, [1] * 40, room=3)
     world.run(3.0)
     assert answer.failed is not None
@@ -107,8 +108,8 @@ def test_refusal_of_decode_alone_ends_prefill() -> None:
 
 def test_refusal_of_prefill_alone_ends_decode() -> None:
     world = World()
-    prefill = world.add("prefill", "p", Sizes(pages=8))
-    decode = world.add("decode", "d", Sizes(pages=64))
+    prefill = world.add("prefill", "p", sizes=Sizes(pages=8))
+    decode = world.add("decode", "d", sizes=Sizes(pages=64))
     first, answer = ask(prefill, decode, [1] * 40, room=3)
     world.run(3.0)
     assert first.failed is not None
@@ -312,7 +313,7 @@ def test_a_failed_pass_fails_its_requests_and_no_others(role: str) -> None:
 
 def test_aggregated_equals_oracle() -> None:
     world = World(5)
-    node = world.add("aggregated", "a", Sizes(pages=40, running_max=4))
+    node = world.add("aggregated", "a", sizes=Sizes(pages=40, running_max=4))
     dice = random.Random(1)
     asked = []
     for room in range(1, 20):

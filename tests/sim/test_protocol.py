@@ -4,17 +4,18 @@ import numpy as np
 
 from pdcluster_api.launch import LimitSpec
 from pdcluster_worker.pipeline.effects import Write
+from pdcluster_worker.sim.node import Answer, Node, Sizes
+from pdcluster_worker.sim.toy import oracle
+from pdcluster_worker.sim.world import World
 from pdcluster_worker.wire.local import Abort
 from pdcluster_worker.wire.notice import Notice, NoticeKind, unpack
 from pdcluster_worker.wire.peer import Publish
-from tests.sim.model import oracle
-from tests.sim.world import Answer, Node, Sizes, World
 
 
 def pair(sizes: Sizes | None = None) -> tuple[World, Node, Node]:
     """One of each role."""
     world = World(4)
-    return world, world.add("prefill", "p", sizes), world.add("decode", "d", sizes)
+    return world, world.add("prefill", "p", sizes=sizes), world.add("decode", "d", sizes=sizes)
 
 
 def both(prefill: Node, decode: Node, room: int, prompt: list[int]) -> Answer:
@@ -26,14 +27,14 @@ def both(prefill: Node, decode: Node, room: int, prompt: list[int]) -> Answer:
 def writes_of(world: World) -> list[Write]:
     """The KV and row writes, as they are posted."""
     seen: list[Write] = []
-    original = world.write
+    original = world.network.write
 
     def recording(source: Node, write: Write, *, now: float) -> None:
         if write.key:
             seen.append(write)
         original(source, write, now=now)
 
-    world.write = recording  # type: ignore[method-assign]
+    world.network.write = recording  # type: ignore[method-assign]
     return seen
 
 

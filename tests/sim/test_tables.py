@@ -7,7 +7,8 @@ import pytest
 from pdcluster_api.states import Stage
 from pdcluster_worker.core.errors import QueueTimeout
 from pdcluster_worker.pipeline import aggregated, decode_table, prefill_table
-from tests.sim.world import Node, Sizes, World
+from pdcluster_worker.sim.node import Node, Sizes
+from pdcluster_worker.sim.world import World
 
 SCARCE = Sizes(pages=24, reserved=0, running_max=3)
 PATIENCE_S = 6.0
@@ -42,7 +43,7 @@ def rows_taken(nodes: dict[str, str], under_test: str, table: dict[Any, Any]) ->
     taken: set[object] = set()
     for stage in {stage for stage, _ in table if stage is not None}:
         world = World(5)
-        made = {host: world.add(role, host, SCARCE) for host, role in nodes.items()}
+        made = {host: world.add(role, host, sizes=SCARCE) for host, role in nodes.items()}
         crowd(world, list(made.values()))
         assert fail_first(world, made[under_test], stage) or stage is Stage.DEFERRED, stage
         world.run(40.0)

@@ -19,11 +19,11 @@ from pdcluster_worker.pipeline.decode import DecodePipeline
 from pdcluster_worker.pipeline.effects import Effect, Emit, Launch, Send, Write
 from pdcluster_worker.pipeline.peers import PeerLimits, PeerTable
 from pdcluster_worker.pipeline.prefill import PrefillPipeline
+from pdcluster_worker.sim.toy import HostMemory, RowMemory
 from pdcluster_worker.wire.local import Abort as LocalAbort
 from pdcluster_worker.wire.local import Failed, Hop, Sampling, Submit, Tokens
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import Body, Hello, Introduction, Publish, Welcome
-from tests.sim.model import HostMemory, RowMemory
 
 US = "aa" * 16
 PEER = "bb" * 16
@@ -46,11 +46,13 @@ def intro(
     )  # fmt: skip
 
 
-def peer_table(emit: list[Effect], limits: LimitSpec = LIMITS) -> PeerTable:
+def peer_table(
+    emit: list[Effect], limits: LimitSpec = LIMITS, *, role: str = "decode"
+) -> PeerTable:
     """Ours."""
     return PeerTable(
         instance=US,
-        intro=intro(US),
+        intro=intro(US, role=role),
         limits=PeerLimits(
             heartbeat_interval_s=limits.heartbeat_interval_s,
             heartbeat_timeout_s=limits.heartbeat_timeout_s,
@@ -222,7 +224,7 @@ class PrefillRig(Rig):
         super().__init__(sizes or Sizes())
         self.pipeline = PrefillPipeline(
             self.sizes.settings(), self.pools, outbox=self.outbox, instance=US,
-            peers=peer_table(self.outbox, self.sizes.limits),
+            peers=peer_table(self.outbox, self.sizes.limits, role="prefill"),
         )  # fmt: skip
         self.greet(PEER)
         self.forget()
@@ -266,7 +268,7 @@ class DecodeRig(Rig):
         self.host = HostMemory(np.zeros((self.sizes.pages, 1)), self.sizes.host_pages)
         self.pipeline = DecodePipeline(
             self.sizes.settings(), self.pools, rows=self.rows, host=self.host,
-            peers=peer_table(self.outbox, self.sizes.limits), outbox=self.outbox,
+            peers=peer_table(self.outbox, self.sizes.limits, role="decode"), outbox=self.outbox,
         )  # fmt: skip
 
     def resolve(self, instance: str = PEER, *, pod_uid: str = "", fingerprint: str = "f") -> None:

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pdcluster_api.states import Stage
+from pdcluster_worker.sim.toy import EMPTY_ROW
 from pdcluster_worker.wire.local import Tokens
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import Abort, Alive, Delivered
-from tests.sim.model import EMPTY_ROW
 from tests.unit.pipeline.rig import OTHER, PEER, US, DecodeRig, row_content
 
 

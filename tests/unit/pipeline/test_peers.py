@@ -6,7 +6,7 @@ from pdcluster_worker.core.errors import PeerIncompatible
 from pdcluster_worker.pipeline.effects import Effect, Join, Part, Send, Write
 from pdcluster_worker.pipeline.peers import EARLY_MAX, Change, PeerTable
 from pdcluster_worker.wire.notice import NoticeKind
-from pdcluster_worker.wire.peer import Alive, Hello, Unwelcome, Welcome
+from pdcluster_worker.wire.peer import Alive, Hello, Rejoin, Unwelcome, Welcome
 from tests.unit.pipeline.rig import LIMITS, OTHER, PEER, US, PrefillRig, intro, peer_table
 
 
@@ -172,6 +172,50 @@ def test_e53_the_transport_parts_from_a_broken_peer_and_only_a_handshake_mends_i
     assert table.ready(PEER) is None
     meet(table, now=3.0)
     assert table.ready(PEER) is not None
+
+
+def test_warm_ups_from_before_a_break_prove_nothing(table: PeerTable) -> None:
+    """They were posted on the old connection and end after it; the transport knows nobody now."""
+    table.met(PEER, Hello(intro=intro(PEER)), now=1.0)
+    table.broken(PEER)
+    table.warm_written(PEER)
+    table.warm_seen(PEER)
+    table.heard(PEER, 1.1)
+    assert table.ready(PEER) is None
+    meet(table, now=1.2)
+    assert table.ready(PEER) is not None
+
+
+@pytest.mark.parametrize("cut", ["notice lost", "connection broken"])
+def test_a_prefill_asks_for_the_handshake_that_did_not_complete(
+    out: list[Effect], cut: str
+) -> None:
+    table = peer_table(out, role="prefill")
+    table.met(PEER, Hello(intro=intro(PEER)), now=1.0)
+    table.warm_written(PEER)
+    if cut == "connection broken":
+        table.warm_seen(PEER)
+        table.broken(PEER)
+    patience = 1.0 + LIMITS.heartbeat_timeout_s
+    table.heard(PEER, patience)
+    for now in (1.1, patience + 0.1, patience + 0.1 + LIMITS.heartbeat_interval_s):
+        tick(table, now)
+    asked = [e for e in out if isinstance(e, Send) and isinstance(e.body, Rejoin)]
+    assert len(asked) == 1, "once, and not before it is overdue"
+
+
+def test_a_silent_or_whole_peer_is_not_asked_to_join_again(out: list[Effect]) -> None:
+    table = peer_table(out, role="prefill")
+    meet(table)
+    meet(table, OTHER)
+    table.broken(OTHER)  # and never heard again
+    for second in range(2, 30):
+        table.heard(PEER, float(second))
+        tick(table, float(second), needed=True)
+    late = [
+        e for e in out if isinstance(e, Send) and isinstance(e.body, Rejoin) and e.receiver == PEER
+    ]
+    assert late == []
 
 
 def test_a_repeated_hello_of_a_ready_peer_ends_ready_again(table: PeerTable) -> None:

@@ -10,6 +10,10 @@ from pdcluster_worker.core.errors import TransferPeerLost, WireError
 from pdcluster_worker.kv.allocator import PageAllocator
 from pdcluster_worker.kv.rows import RowAllocator
 from pdcluster_worker.pipeline.effects import Launch, Resolve
+from pdcluster_worker.sim.node import Answer, Node
+from pdcluster_worker.sim.node import Sizes as WorldSizes
+from pdcluster_worker.sim.toy import oracle
+from pdcluster_worker.sim.world import World
 from pdcluster_worker.wire.local import Tokens
 from pdcluster_worker.wire.peer import (
     HEADER,
@@ -21,16 +25,13 @@ from pdcluster_worker.wire.peer import (
     Rejoin,
     Welcome,
 )
-from tests.sim.model import oracle
-from tests.sim.world import Answer, Node, World
-from tests.sim.world import Sizes as WorldSizes
 from tests.unit.pipeline.rig import OTHER, PEER, DecodeRig, PrefillRig, Sizes, intro
 
 
 def pair(sizes: WorldSizes | None = None) -> tuple[World, Node, Node]:
     """One of each role."""
     world = World(4)
-    return world, world.add("prefill", "p", sizes), world.add("decode", "d", sizes)
+    return world, world.add("prefill", "p", sizes=sizes), world.add("decode", "d", sizes=sizes)
 
 
 def both(nodes: tuple[Node, Node], room: int, length: int, *, max_new: int = 8) -> Answer:
@@ -173,7 +174,7 @@ def test_refused_requests_do_not_grow_the_address_book_without_limit() -> None:
     for number in range(2000):
         decode.submit(f"r{number}", [1] * 99, room=number + 1, prefill=f"host{number}")
     asked: list[object] = []
-    world.resolve = lambda *a, **k: asked.append(a)  # type: ignore[method-assign]
+    world.network.resolve = lambda *a, **k: asked.append(a)  # type: ignore[method-assign]
     world.run(0.1)
     assert len(asked) <= 256, "more than the rendezvous client takes: good addresses starve"
 

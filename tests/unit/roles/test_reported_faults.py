@@ -7,12 +7,12 @@ from pdcluster_worker.core.errors import TransferPeerLost, WireError
 from pdcluster_worker.core.log import Log
 from pdcluster_worker.pipeline.effects import Effect, Emit, Part, Resolve
 from pdcluster_worker.roles.loop import Loop
+from pdcluster_worker.sim.toy import oracle
+from pdcluster_worker.sim.world import World
 from pdcluster_worker.wire.codec import LOCAL_BYTES_MAX
 from pdcluster_worker.wire.local import Failed
 from pdcluster_worker.wire.notice import Notice, NoticeKind
 from pdcluster_worker.wire.peer import Alive
-from tests.sim.model import oracle
-from tests.sim.world import World
 from tests.unit.pipeline.rig import DecodeRig
 from tests.unit.roles.rig import PEER, ExecutorRig, join, write
 

@@ -184,6 +184,10 @@ class Pipeline:
         )
         return dict(counted)
 
+    def tables(self) -> dict[str, int]:
+        """Entries of everything that is kept per request or room: none when nothing is live."""
+        return {"keys": len(self._by_key), "rids": len(self._by_rid), "rooms": len(self._by_room)}
+
     def waiting_for_peer(self) -> bool:
         """True while a quick answer depends on our polling the transport."""
         return False

@@ -50,6 +50,9 @@ class AddressBook:
         self._forget_s = forget_s
         self._entries: dict[Address, _Entry] = {}
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def want(self, address: Address, now: float) -> str | None:
         """The instance behind ``address`` if pages may be exchanged with it now, else None.
 

@@ -62,6 +62,15 @@ class DecodePipeline(DecodePeers):
         self._prealloc: list[Request] = []
         self.walker: Walker[Event, Action] = Walker(TABLE)
 
+    def tables(self) -> dict[str, int]:
+        """With the queues, the hand-offs under way and the addresses that somebody wants."""
+        return super().tables() | {
+            "handshake": len(self._handshake),
+            "prealloc": len(self._prealloc),
+            "arrivals": len(self._arrivals),
+            "addresses": len(self._book),
+        }
+
     # ------------------------------------------------------------------------- the table
     def _apply(
         self, request: Request, event: Event, now: float, cause: Cause | None = None

@@ -106,6 +106,14 @@ class Legs:
         self.concluded.forget(instance)
         self._orphans.drop(lambda orphan: orphan[0] == instance)
 
+    def sizes(self) -> dict[str, int]:
+        """Entries of each table that time empties."""
+        return {
+            "orphans": len(self._orphans),
+            "refused": len(self._refused),
+            "aborted": len(self._aborted),
+        }
+
     def expire(self, now: float) -> list[Orphan]:
         """Orphans whose request never came."""
         self._refused.expire(now)

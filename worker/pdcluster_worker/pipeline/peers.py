@@ -61,9 +61,16 @@ class Peer:
     intro: Introduction
     heard: float
     state: PeerState = PeerState.WARMING
+    joined: bool = True  # the transport knows it
     wrote: bool = False  # our warm-up write is done
     seen: bool = False  # its warm-up notice has come
     draining: bool = False
+    warming_since: float = 0.0
+
+    @property
+    def whole(self) -> bool:
+        """Pages can cross. What was written before the transport let it go proves nothing."""
+        return self.joined and self.wrote and self.seen
 
     @property
     def endpoint(self) -> Address:
@@ -143,10 +150,12 @@ class PeerTable:
         if peer is None or peer.intro.agent != intro.agent:
             peer = self._peers[instance] = Peer(instance=instance, intro=intro, heard=now)
         peer.heard = now
+        peer.joined = True
         peer.seen = peer.seen or instance in self._early
         if isinstance(message, Hello) or peer.state is not PeerState.READY:
             peer.state = PeerState.WARMING
             peer.wrote = False
+            peer.warming_since = now
         # A Welcome is answered with a warm-up also where we are ready: the peer may have forgotten
         # us meanwhile, and waits for it.
         self._emit(Join(instance, intro, isinstance(message, Hello)))
@@ -180,7 +189,7 @@ class PeerTable:
             self._early.append(instance)  # the write was faster than the Welcome
 
     def _promote(self, peer: Peer) -> None:
-        if peer.wrote and peer.seen and peer.state is PeerState.WARMING:
+        if peer.whole and peer.state is PeerState.WARMING:
             peer.state = PeerState.READY
             self._changes.append((Change.READY, peer.instance))
 
@@ -191,7 +200,7 @@ class PeerTable:
         if peer is None:
             return
         peer.heard = now
-        if peer.state is PeerState.LOST and peer.wrote and peer.seen:
+        if peer.state is PeerState.LOST and peer.whole:
             peer.state = PeerState.WARMING
             self._promote(peer)
 
@@ -216,9 +225,9 @@ class PeerTable:
         peer = self._peers.get(instance)
         if peer is None:
             return
-        if peer.wrote or peer.seen or peer.state is not PeerState.LOST:
+        if peer.joined:
             self._emit(Part(instance, peer.intro.agent))
-        peer.wrote = peer.seen = False
+        peer.joined = peer.wrote = peer.seen = False
         if peer.state is not PeerState.LOST:
             peer.state = PeerState.LOST
             self._changes.append((Change.LOST, instance))
@@ -249,8 +258,21 @@ class PeerTable:
             if silent > limits.forget_s and not needed(peer.instance):
                 self.gone(peer.instance)
                 continue
+            self._hurry(peer, now)
             beat = Alive(rooms=rooms(peer.instance), draining=draining)
             self._emit(Send(peer.endpoint, peer.instance, beat))
+
+    def _hurry(self, peer: Peer, now: float) -> None:
+        """Ask for a new handshake where one is overdue or the connection broke: nobody else does.
+
+        A decode greets again by itself, as soon as it wants pages.
+        """
+        patience_s = self._limits.heartbeat_timeout_s
+        if peer.whole or self.intro.role != "prefill" or now - peer.heard > patience_s:
+            return
+        if now - peer.warming_since > patience_s:
+            peer.warming_since = now
+            self._emit(Send(peer.endpoint, peer.instance, Rejoin()))
 
     def say(self, instance: str, body: Body) -> bool:
         """Send a frame to a known peer; False when it is not known."""

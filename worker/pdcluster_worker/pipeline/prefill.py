@@ -381,6 +381,10 @@ class PrefillPipeline(Pipeline):
             self.counts["notices_stale"] += 1
         self._note_changes(now)
 
+    def tables(self) -> dict[str, int]:
+        """With the rooms that have one leg; see `Legs`."""
+        return super().tables() | {"hands": len(self._hands)} | self._legs.sizes()
+
     def waiting_for_peer(self) -> bool:
         """Writes or handshakes are under way."""
         return self._peers.warming() or any(h.open_writes for h in self._hands.values())

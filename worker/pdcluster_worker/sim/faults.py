@@ -1,0 +1,173 @@
+"""A world in which the faults of a schedule happen, and are counted by the stage they hit."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from pdcluster_worker.core.errors import Aborted, ClientGone
+from pdcluster_worker.sim.network import Fate
+from pdcluster_worker.sim.node import Node, Sizes
+from pdcluster_worker.sim.schedule import LIMITS, FaultKind, FaultPlan, NodePlan, RequestPlan
+from pdcluster_worker.sim.story import Story
+from pdcluster_worker.sim.world import World
+from pdcluster_worker.wire.notice import Notice
+from pdcluster_worker.wire.peer import Body
+
+Cell = tuple[str, str, FaultKind]  # role, stage, what hit it
+_FRAME_KINDS: Final = {FaultKind.DROP, FaultKind.TWICE, FaultKind.LATE}
+_KINDS_OF: Final = {
+    "notice": {FaultKind.NOTICE_LOST, FaultKind.NOTICE_TWICE, FaultKind.NOTICE_LATE},
+    "write": {FaultKind.WRITE_SLOW, FaultKind.WRITE_FAILS, FaultKind.WRITE_FAILS_LATE},
+    "lookup": {FaultKind.LOOKUP_SLOW, FaultKind.LOOKUP_FAILS, FaultKind.LOOKUP_LOST},
+}
+_LATE_S: Final = 0.7  # at most, for whatever is late
+
+
+class FaultyWorld(World):
+    """`World` with faults that are under way."""
+
+    def __init__(self, seed: int, nodes: Iterable[NodePlan], story: Story) -> None:
+        super().__init__(seed)
+        self.story = story
+        story.now = lambda: self.now
+        self._plans = {node.host: node for node in nodes}
+        self._open: list[FaultPlan] = []
+        self.hits: Counter[Cell] = Counter()
+        self.frozen_s = 0.0  # of all freezes and jumps together
+        self.unproven: set[str] = set()  # dead instances whose pod has another uid now
+        for plan in self._plans.values():
+            self.start(plan.host)
+
+    def start(self, host: str, *, pod_uid: str = "") -> None:
+        """The next process behind a host."""
+        plan = self._plans[host]
+        sizes = Sizes(
+            pages=plan.pages, rows=plan.rows, chunk_tokens=plan.chunk_tokens,
+            running_max=plan.running_max, host_pages=plan.host_pages, limits=LIMITS, reserved=2,
+        )  # fmt: skip
+        self.add(plan.role, host, sizes=sizes, pod_uid=pod_uid)
+
+    # ------------------------------------------------------------------------------ faults
+    def begin(self, fault: FaultPlan, requests: dict[str, RequestPlan]) -> None:
+        """It is time for this fault."""
+        match fault.kind:
+            case FaultKind.KILL | FaultKind.REPLACE:
+                self._kill(fault)
+            case FaultKind.FREEZE:
+                self._hit_all(fault)
+                node = self.nodes[fault.host]
+                node.frozen_until = max(node.frozen_until, self.now + fault.seconds)
+                self.frozen_s += fault.seconds
+            case FaultKind.JUMP:
+                self._hit_all(fault)
+                self.nodes[fault.host].ahead_s += fault.seconds
+                self.nodes[fault.host].wake()
+                self.frozen_s += fault.seconds
+            case FaultKind.ENGINE:
+                self._hit_all(fault)
+                self.nodes[fault.host].engine.fail_next = "made up"
+            case FaultKind.LEAVE | FaultKind.ABORT:
+                self._end(fault, requests[fault.what])
+            case FaultKind.SAME_ROOM | FaultKind.ONE_LEG:
+                pass  # part of how the requests come
+            case _:
+                self._open.append(fault)
+                self.at(self.now + fault.seconds, lambda: self._open.remove(fault))
+
+    def heal(self) -> None:
+        """All faults are over; whoever is dead is back, in the same pod."""
+        self._open.clear()
+        for node in list(self.nodes.values()):
+            node.frozen_until = 0.0
+            node.engine.fail_next = None
+            if not node.alive:
+                self.start(node.host, pod_uid=node.pod_uid)
+
+    def _kill(self, fault: FaultPlan) -> None:
+        node = self.nodes[fault.host]
+        if not node.alive:
+            return
+        self._hit_all(fault)
+        self.kill(fault.host)
+        uid = node.pod_uid
+        if fault.kind is FaultKind.REPLACE:
+            uid = f"{uid}+"
+            self.unproven.add(node.instance)
+
+        def restart() -> None:
+            if self.nodes[fault.host] is node:
+                self.start(fault.host, pod_uid=uid)
+
+        self.at(self.now + fault.seconds, restart)
+
+    def _end(self, fault: FaultPlan, request: RequestPlan) -> None:
+        kind = ClientGone.kind if fault.kind is FaultKind.LEAVE else Aborted.kind
+        for role, host in (("prefill", request.prefill), ("decode", request.decode)):
+            node = self.nodes[host]
+            if fault.host in ("", role) and node.alive and request.rid in node.answers:
+                self.hit(fault.kind, node, room=request.room)
+                node.abort(request.rid, kind=kind)
+
+    # ------------------------------------------------------------------------------- fates
+    def fate(self, kind: str, source: Node, *, host: str, room: int) -> Fate:
+        for fault in self._open:
+            if self._concerns(fault, kind, source, host) and self.random.random() < fault.share:
+                self._hit_message(fault, source, host, room)
+                return self._fate_of(fault.kind)
+        return Fate()
+
+    @staticmethod
+    def _concerns(fault: FaultPlan, kind: str, source: Node, host: str) -> bool:
+        if fault.host not in ("", source.host, host):
+            return False
+        if kind in _KINDS_OF:
+            return fault.kind in _KINDS_OF[kind]
+        return fault.kind in _FRAME_KINDS and fault.what in ("any", kind)
+
+    def _fate_of(self, kind: FaultKind) -> Fate:
+        late = self.random.uniform(0.0, _LATE_S)
+        match kind:
+            case FaultKind.DROP | FaultKind.NOTICE_LOST | FaultKind.LOOKUP_LOST:
+                return Fate(delays=())
+            case FaultKind.TWICE | FaultKind.NOTICE_TWICE:
+                return Fate(delays=(0.0, late))
+            case FaultKind.LATE | FaultKind.NOTICE_LATE | FaultKind.LOOKUP_SLOW:
+                return Fate(delays=(late,))
+            case FaultKind.WRITE_SLOW:
+                return Fate(delays=(self.random.choice((late, 2 * LIMITS.transfer_timeout_s)),))
+            case FaultKind.WRITE_FAILS_LATE:
+                return Fate(delays=(late + 0.05,), fails_after=0.01)
+            case _:  # writes and lookups that fail
+                return Fate(delays=(), fails_after=0.01)
+
+    def note(self, host: str, verb: str, *, what: Body | Notice, fate: Fate) -> None:
+        if self.story.told:
+            self.story.message(host, verb + _shown(fate), what=what)
+
+    # ------------------------------------------------------------------------------ counts
+    def hit(self, kind: FaultKind, node: Node, *, room: int) -> None:
+        """A fault meets a request in a stage."""
+        self.hits[node.role, node.stage_of(room), kind] += 1
+
+    def _hit_all(self, fault: FaultPlan) -> None:
+        node = self.nodes[fault.host]
+        for request in node.pipeline.live():
+            if request.stage is not None:
+                self.hits[node.role, request.stage.value, fault.kind] += 1
+
+    def _hit_message(self, fault: FaultPlan, source: Node, host: str, room: int) -> None:
+        for node in (source, self.nodes.get(host)):
+            if node is not None and room:
+                self.hit(fault.kind, node, room=room)
+            elif node is not None and node is source:
+                for stage in node.pipeline.stages():
+                    self.hits[node.role, stage.value, fault.kind] += 1
+
+
+def _shown(fate: Fate) -> str:
+    """How the fate of a message reads; nothing when it is the usual one."""
+    if fate == Fate():
+        return ""
+    fails = "" if fate.fails_after is None else f"fails after {fate.fails_after:g} s, "
+    arrives = ", ".join(f"{delay:.3f} s late" for delay in fate.delays) or "lost"
+    return f" [{fails}{arrives}]"

@@ -1,0 +1,184 @@
+"""A bad day as data: which workers, which requests, which faults, when. All from one seed.
+
+A schedule is plain frozen data, so that it can be shrunk, printed, and lived through again.
+"""
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pdcluster_api.launch import LimitSpec
+
+REQUESTS_MIN: Final = 8
+FAULTS_MIN: Final = 2
+ARRIVALS_S: Final = 1.5  # requests come within this time
+FAULTS_S: Final = 2.0  # and faults begin within this
+FAULT_S_MAX: Final = 2.5  # none lasts longer
+# Short limits, so that a day is short; their order is the product's.
+LIMITS: Final = LimitSpec(
+    bootstrap_timeout_s=2.5,
+    handshake_timeout_s=1.0,
+    queue_timeout_s=4.0,
+    transfer_timeout_s=2.0,
+    orphan_ttl_s=3.0,
+    heartbeat_interval_s=0.25,
+    heartbeat_timeout_s=0.8,
+    topology_interval_s=0.1,
+    http_timeout_s=0.5,
+    queued_requests_max=64,
+    rooms_tracked_max=64,
+)
+FRAMES: Final = (
+    "Hello", "Welcome", "Rejoin", "Publish", "Abort", "AbortAck", "Refused", "Delivered", "Alive",
+)  # fmt: skip
+
+
+class FaultKind(StrEnum):
+    """What can go wrong."""
+
+    DROP = "frame lost"
+    TWICE = "frame twice"
+    LATE = "frame late"
+    NOTICE_LOST = "notice lost"
+    NOTICE_TWICE = "notice twice"
+    NOTICE_LATE = "notice late"
+    WRITE_SLOW = "write slow"
+    WRITE_FAILS = "write fails"
+    WRITE_FAILS_LATE = "write fails, lands later"
+    LOOKUP_SLOW = "bootstrap slow"
+    LOOKUP_FAILS = "bootstrap fails"
+    LOOKUP_LOST = "bootstrap silent"
+    KILL = "killed, restarted"
+    REPLACE = "killed, pod replaced"
+    FREEZE = "stopped for a while"
+    JUMP = "clock jumps"
+    ENGINE = "forward pass fails"
+    LEAVE = "client leaves"
+    ABORT = "abort asked for"
+    SAME_ROOM = "room used twice"
+    ONE_LEG = "one leg only"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One worker; see `node.Sizes`."""
+
+    host: str
+    role: str
+    pages: int
+    rows: int
+    chunk_tokens: int
+    running_max: int
+    host_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlan:
+    """One request: seconds at which each leg comes, None where a leg never does."""
+
+    rid: str
+    room: int
+    prompt: int  # tokens; they follow from the rid
+    max_new: int
+    prefill: str
+    decode: str
+    at_prefill: float | None
+    at_decode: float | None
+
+    def tokens(self) -> list[int]:
+        """The prompt, its own for every request."""
+        number = int(self.rid[1:])
+        return [(number * 31 + position * 7) % 199 + 1 for position in range(self.prompt)]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """One fault. ``host`` is whom it hits; empty: everybody."""
+
+    kind: FaultKind
+    at: float
+    seconds: float
+    host: str = ""
+    what: str = ""  # a frame's name, a rid, a leg
+    share: float = 1.0  # of the messages, or of the legs
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One bad day."""
+
+    seed: int
+    nodes: tuple[NodePlan, ...]
+    requests: tuple[RequestPlan, ...]
+    faults: tuple[FaultPlan, ...]
+
+
+def make_schedule(seed: int) -> Schedule:
+    """The day of a seed."""
+    dice = random.Random(seed)  # noqa: S311 - not for secrets
+    nodes = tuple(
+        _node(dice, role, number)
+        for role in ("prefill", "decode")
+        for number in range(dice.choice((1, 1, 2, 2, 3, 4)))
+    )
+    requests = tuple(_requests(dice, nodes))
+    faults = [_fault(dice, nodes, requests) for _ in range(FAULTS_MIN + dice.randrange(4))]
+    return Schedule(seed, nodes, requests, tuple(sorted(faults, key=lambda fault: fault.at)))
+
+
+def _node(dice: random.Random, role: str, number: int) -> NodePlan:
+    return NodePlan(
+        host=f"{role[0]}{number}",
+        role=role,
+        pages=dice.choice((12, 16, 24, 40, 64)),
+        rows=dice.choice((2, 3, 4, 9)),
+        chunk_tokens=dice.choice((4, 8, 10, 16)),
+        running_max=dice.choice((1, 2, 4, 8)),
+        host_pages=dice.choice((0, 8, 64)),
+    )
+
+
+def _requests(dice: random.Random, nodes: tuple[NodePlan, ...]) -> list[RequestPlan]:
+    prefills = [node.host for node in nodes if node.role == "prefill"]
+    decodes = [node.host for node in nodes if node.role == "decode"]
+    count = REQUESTS_MIN + dice.randrange(9)
+    return [_request(dice, number, prefills, decodes) for number in range(1, count + 1)]
+
+
+def _request(
+    dice: random.Random, number: int, prefills: list[str], decodes: list[str]
+) -> RequestPlan:
+    at = dice.uniform(0.0, ARRIVALS_S)
+    apart = dice.choice((0.0, 0.001, 0.01, 0.3))  # between the legs
+    first, second = (at, at + apart) if dice.random() < 0.5 else (at + apart, at)
+    return RequestPlan(
+        rid=f"r{number}",
+        room=number,
+        prompt=dice.choice((1, 3, 4, 5, 8, 15, 16, 17, 33, 40, 90)),
+        max_new=dice.choice((1, 1, 2, 5, 12, 30)),
+        prefill=dice.choice(prefills),
+        decode=dice.choice(decodes),
+        at_prefill=first,
+        at_decode=second,
+    )
+
+
+def _fault(
+    dice: random.Random, nodes: tuple[NodePlan, ...], requests: tuple[RequestPlan, ...]
+) -> FaultPlan:
+    kind = dice.choice(tuple(FaultKind))
+    host = dice.choice(nodes).host
+    what = ""
+    if kind in (FaultKind.DROP, FaultKind.TWICE, FaultKind.LATE):
+        what, host = dice.choice((*FRAMES, *FRAMES, "any")), dice.choice((host, ""))
+    elif kind in (FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.ONE_LEG):
+        what, host = dice.choice(requests).rid, dice.choice(("prefill", "decode", ""))
+    return FaultPlan(
+        kind=kind,
+        at=dice.uniform(0.0, FAULTS_S),
+        seconds=dice.choice((0.05, 0.3, 1.0, FAULT_S_MAX)),
+        host=host,
+        what=what,
+        share=dice.choice((0.3, 1.0)),
+    )
