@@ -315,3 +315,24 @@ def same_logits(*folders: Path) -> None:
         found.append(rig.engine.debug_logits([step(0, ids, 0, rig.pages_for(len(ids)))]))
         rig.engine.close()
     assert torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_linear_layers_say_the_same_and_other_layers_stay(bias: bool) -> None:
+    from torch import nn
+
+    from pdcluster_worker.engine.linear import PackedLinear, pack_linears
+
+    class Special(nn.Linear):
+        """Of a subclass nobody knows what its forward does."""
+
+    torch.manual_seed(3)
+    inner = nn.Sequential(nn.Linear(8, 5, bias=bias), Special(5, 5))
+    outer = nn.Sequential(inner, nn.LayerNorm(5), nn.Linear(5, 3, bias=bias))
+    outer.requires_grad_(False)
+    x = torch.randn(2, 4, 8)
+    expected = outer(x)
+    pack_linears(outer)
+    kinds = [type(layer) for layer in (*inner, *outer[1:])]
+    assert kinds == [PackedLinear, Special, nn.LayerNorm, PackedLinear]
+    torch.testing.assert_close(outer(x), expected, atol=1e-5, rtol=0)

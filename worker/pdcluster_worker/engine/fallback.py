@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.utils import logging
 
 from pdcluster_worker.core.ports import SampleParams, SequenceStep
 from pdcluster_worker.engine.attention import Rule
-from pdcluster_worker.engine.batch import Ints, Layout, lay_out
+from pdcluster_worker.engine.batch import Ints, Layout, filled, lay_out
 from pdcluster_worker.engine.fallback_config import read_fallback
+from pdcluster_worker.engine.linear import pack_linears
 from pdcluster_worker.engine.paged_attention import PagedAttention, Plan
 from pdcluster_worker.engine.weights import ROPE_FACTORS
 from pdcluster_worker.models.errors import ModelError, UnsupportedModel
@@ -38,6 +40,7 @@ class Paged:
 
     attention: PagedAttention
     plan: Plan
+    rows: int  # those behind are filling
 
 
 def _attend(
@@ -51,7 +54,8 @@ def _attend(
     if left_out or any(one is not None for one in mask):
         raise ValueError(f"attention with {', '.join(left_out) or 'a mask'} is not computed")
     paged: Paged = more["paged"]
-    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    rows, spare = paged.rows, query.shape[2] - paged.rows
+    q, k, v = (part[0, :, :rows].transpose(0, 1) for part in (query, key, value))
     mixed = paged.attention.attend(
         int(module.layer_idx),  # type: ignore[arg-type]  # the library gives each layer its index
         q=q,
@@ -64,7 +68,7 @@ def _attend(
             window=more.get("sliding_window"),
         ),
     )
-    return mixed.view(1, *q.shape), None
+    return functional.pad(mixed, (0, 0, 0, spare)).view(1, rows + spare, *q.shape[1:]), None
 
 
 AttentionInterface.register(ATTENTION, _attend)
@@ -104,7 +108,7 @@ class FallbackModel:
             input_ids=self._on_device(layout.tokens)[None],
             position_ids=self._on_device(layout.positions)[None],
             use_cache=False,
-            paged=Paged(self._attention, self._attention.plan(layout)),
+            paged=Paged(self._attention, self._attention.plan(layout), len(layout.tokens)),
         ).last_hidden_state[0]
         read = layout.read_rows
         return states.index_select(0, self._on_device(read)) if len(read) else None
@@ -115,7 +119,7 @@ class FallbackModel:
         return logits.float()
 
     def _on_device(self, values: Ints) -> Tensor:
-        return torch.from_numpy(values).to(self._device)
+        return torch.from_numpy(filled(values)).to(self._device)
 
 
 def load(folder: Path, *, dtype: torch.dtype, pool: Tensor, progress: Progress) -> FallbackModel:
@@ -128,6 +132,7 @@ def load(folder: Path, *, dtype: torch.dtype, pool: Tensor, progress: Progress) 
     progress("loading weights", 0, 1)
     modules = _modules(folder, dtype).to(pool.device)
     progress("loading weights", 1, 1)
+    pack_linears(modules)
     base = modules.base_model
     setattr(modules, modules.base_model_prefix, _Computed())
     scratch = PagedAttention(pool.new_zeros((1, *pool.shape[1:])), config.heads)

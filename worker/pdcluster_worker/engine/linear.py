@@ -8,7 +8,7 @@ bfloat16), one of a single sequence 1.2-1.4x; a prompt is equal or slightly fast
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 PACKED_DTYPES = (torch.float32, torch.bfloat16)
@@ -58,9 +58,34 @@ class PackedProjection:
         return out
 
 
+def packs(weight: Tensor) -> bool:
+    """Whether the library reorders weights of this device and dtype."""
+    on_cpu = weight.device.type == "cpu" and weight.dtype in PACKED_DTYPES
+    return on_cpu and torch.backends.mkldnn.is_available()
+
+
 def projection(weight: Tensor) -> Projection:
     """The faster form for this weight's device and dtype; ``weight`` is ``[out, in]``."""
-    on_cpu = weight.device.type == "cpu" and weight.dtype in PACKED_DTYPES
-    if on_cpu and torch.backends.mkldnn.is_available():
-        return PackedProjection(weight)
-    return DenseProjection(weight)
+    return PackedProjection(weight) if packs(weight) else DenseProjection(weight)
+
+
+class PackedLinear(nn.Module):
+    """In the place of an `nn.Linear`: ``weight`` is ``[out, in]``, ``bias`` ``[out]`` or None."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._project = PackedProjection(weight)
+        self._bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[..., in] -> [..., out]``."""
+        out = self._project(x)
+        return out if self._bias is None else out.add_(self._bias)
+
+
+def pack_linears(modules: nn.Module) -> None:
+    """Replace every plain linear layer inside ``modules``, where the library packs its weight."""
+    for parent in list(modules.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and packs(child.weight):
+                setattr(parent, name, PackedLinear(child.weight, child.bias))

@@ -4,25 +4,21 @@
            -> norm, for the rows that are read; the head is a call of its own
 
 Only the rows that are read go through the last layer's feed-forward part.
-Batches of fewer than `ROWS_MIN` rows are filled up with copies that nobody reads: the library's
-products are slower for one to three rows than for four (by 1.1-1.3x on one thread).
+Batches of fewer than `batch.ROWS_MIN` rows are filled up with copies that nobody reads.
 """
 
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pdcluster_worker.engine.batch import Ints, Layout
+from pdcluster_worker.engine.batch import ROWS_MIN, Ints, Layout, filled
 from pdcluster_worker.engine.config import LlamaConfig, read_config
 from pdcluster_worker.engine.paged_attention import PagedAttention
 from pdcluster_worker.engine.rope import RopeTable, rotate
 from pdcluster_worker.engine.weights import LayerWeights, LlamaWeights, load_weights
 from pdcluster_worker.models.progress import Progress
-
-ROWS_MIN = 4
 
 
 class Llama:
@@ -66,19 +62,15 @@ class Llama:
             elif spare[-1]:
                 mixed = functional.pad(mixed, spare)
             hidden = self._feed_forward(layer, layer.output.add(mixed, hidden))
-        return self._norm(hidden, self._weights.norm)[: len(wanted)]
+        return self._norm(hidden, self._weights.norm)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See `runners.Model.logits`."""
-        rows = len(hidden)
-        if rows < ROWS_MIN:
-            hidden = functional.pad(hidden, (0, 0, 0, ROWS_MIN - rows))
-        return self._weights.head(hidden)[:rows].float()
+        return self._weights.head(hidden).float()
 
     def _fill(self, values: Ints) -> Tensor:
-        """On the device, the last value repeated up to `ROWS_MIN`."""
-        spare = max(ROWS_MIN - len(values), 0)
-        return torch.from_numpy(np.pad(values, (0, spare), mode="edge")).to(self._device)
+        """On the device, filled up."""
+        return torch.from_numpy(filled(values)).to(self._device)
 
     def _project(
         self, layer: LayerWeights, hidden: Tensor, cos: Tensor, sin: Tensor

@@ -34,7 +34,7 @@ class Model(Protocol):
     def forward(self, layout: "Layout") -> "Tensor | None":
         """Final states ``[n, hidden]`` of ``layout.read_rows``; None when nothing is read.
 
-        Writes the KV rows of every token of the batch.
+        More rows may follow them that mean nothing. Writes the KV rows of every token of the batch.
         """
         ...
 

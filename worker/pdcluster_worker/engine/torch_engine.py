@@ -83,27 +83,32 @@ class TorchEngine:
         if hidden is None:
             return tuple(StepResult(key=step.key) for step in batch)
         with torch.inference_mode():
-            chosen = self._choose(layout, hidden[: len(layout.sampled)])
-            scored = self._score(layout, hidden[len(layout.sampled) :])
+            chosen = self._choose(layout, hidden)
+            scored = self._score(layout, hidden)
         return tuple(
             _result(step, chosen.get(step.key), scored.get(step.key, ())) for step in batch
         )
 
     def _choose(self, layout: Layout, hidden: Tensor) -> dict[int, Choice]:
-        if not layout.sampled:
+        count = len(layout.sampled)
+        if not count:
             return {}
         params = [span.step.sample for span in layout.sampled]
+        # All rows unless some are scored: a few rows that mean nothing cost less than a slice.
+        logits = self._model.logits(hidden[:count] if layout.scored else hidden)
         choices = sample(
-            self._model.logits(hidden),
+            logits[:count],
             [p for p in params if p is not None],
             positions=[span.visible for span in layout.sampled],
         )
         return {s.step.key: choice for s, choice in zip(layout.sampled, choices, strict=True)}
 
     def _score(self, layout: Layout, hidden: Tensor) -> dict[int, tuple[Score, ...]]:
+        if not layout.scored:
+            return {}
         wanted = [span.step.scoring for span in layout.scored]
         found = score(
-            hidden,
+            hidden[len(layout.sampled) :],
             [s for s in wanted if s is not None],
             head=self._model.logits,
             vocab=self.shape.vocab,
