@@ -1,7 +1,7 @@
 """A world in which the faults of a schedule happen, and are counted by the stage they hit."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pdcluster_worker.core.errors import Aborted, ClientGone
@@ -33,6 +33,7 @@ class FaultyWorld(World):
         self._plans = {node.host: node for node in nodes}
         self._open: list[FaultPlan] = []
         self.hits: Counter[Cell] = Counter()
+        self._aimed: list[tuple[FaultPlan, int, Callable[[], None]]] = []
         self.frozen_s = 0.0  # of all freezes and jumps together
         self.unproven: set[str] = set()  # dead instances whose pod has another uid now
         for plan in self._plans.values():
@@ -74,9 +75,26 @@ class FaultyWorld(World):
                 self._open.append(fault)
                 self.at(self.now + fault.seconds, lambda: self._open.remove(fault))
 
+    def aim(self, fault: FaultPlan, *, room: int, then: Callable[[], None]) -> None:
+        """Wait for the stage that this fault is meant for; ``room`` 0: of any request."""
+        self._aimed.append((fault, room, then))
+
+    def turned(self, node: Node) -> None:
+        for aimed in [a for a in self._aimed if a[0].host in ("", node.role, node.host)]:
+            fault, room, then = aimed
+            if any(
+                request.stage is not None
+                and request.stage.value == fault.stage
+                and room in (0, request.room)
+                for request in node.pipeline.live()
+            ):
+                self._aimed.remove(aimed)
+                then()
+
     def heal(self) -> None:
         """All faults are over; whoever is dead is back, in the same pod."""
         self._open.clear()
+        self._aimed.clear()
         for node in list(self.nodes.values()):
             node.frozen_until = 0.0
             node.engine.fail_next = None

@@ -21,6 +21,7 @@ from pdcluster_worker.sim.story import Story
 from pdcluster_worker.sim.world import Violation
 
 QUIET_S: Final = 2 * LIMITS.orphan_ttl_s + LIMITS.queue_timeout_s + LIMITS.transfer_timeout_s
+BY_RID: Final = {FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.ONE_LEG}
 PROBE_S: Final = 3.0  # for one request after everything
 # Waits one after the other that a request may go through, and the pass that each may have to see
 # out before it is noticed.
@@ -77,13 +78,13 @@ class Day:
         """Raises Violation, or whatever a pipeline raises."""
         world = self.world
         start = world.now
-        legless = {f.what: f.host for f in self._of(FaultKind.ONE_LEG)}
+        one_leg = (f for f in self.schedule.faults if f.kind is FaultKind.ONE_LEG)
+        legless = {fault.what: fault.host for fault in one_leg}
         for request in self.schedule.requests:
             self._plan(request, start, only=legless.get(request.rid))
-        for fault in self._of(FaultKind.SAME_ROOM):
-            world.at(start + fault.at, lambda f=fault: self._again(f))  # type: ignore[misc]
         for fault in self.schedule.faults:
-            world.at(start + fault.at, lambda f=fault: self._begin(f))  # type: ignore[misc]
+            if fault.kind not in BY_RID or fault.what in self._requests:  # else shrunk away
+                self._plan_fault(fault, start)
         world.run(max(ARRIVALS_S, FAULTS_S) + FAULT_S_MAX + 0.5)
         world.heal()
         world.run(QUIET_S)
@@ -91,23 +92,32 @@ class Day:
         self._judge_memory()
         self._probe()
 
-    def _of(self, kind: FaultKind) -> list[FaultPlan]:
-        return [
-            f for f in self.schedule.faults
-            if f.kind is kind and (not f.what or f.what in self._requests)
-        ]  # fmt: skip
+    def _plan_fault(self, fault: FaultPlan, start: float) -> None:
+        def begin() -> None:
+            self.world.story.fault(fault)
+            if fault.kind is FaultKind.SAME_ROOM:
+                self._again(fault)
+            else:
+                self.world.begin(fault, self._requests)
 
-    def _begin(self, fault: FaultPlan) -> None:
-        if fault.kind in (FaultKind.LEAVE, FaultKind.ABORT) and fault.what not in self._requests:
-            return  # shrunk away
-        self.world.story.fault(fault)
-        self.world.begin(fault, self._requests)
+        if fault.stage:
+            request = self._requests.get(fault.what)
+            self.world.aim(fault, room=request.room if request else 0, then=begin)
+        else:
+            self.world.at(start + fault.at, begin)
 
     # ---------------------------------------------------------------------------- requests
     def _plan(self, request: RequestPlan, start: float, *, only: str | None) -> None:
         for role, at in (("prefill", request.at_prefill), ("decode", request.at_decode)):
-            if at is not None and only in (None, "", role):
-                self.world.at(start + at, lambda r=role: self._come(request, r))  # type: ignore[misc]
+            if at is None:
+                continue
+            what = self._come if only in (None, "", role) else self._never_come
+            self.world.at(start + at, lambda w=what, r=role: w(request, r))  # type: ignore[misc]
+
+    def _never_come(self, request: RequestPlan, role: str) -> None:
+        """The other leg waits in vain."""
+        host = request.decode if role == "prefill" else request.prefill
+        self.world.hit(FaultKind.ONE_LEG, self.world.nodes[host], room=request.room)
 
     def _come(self, request: RequestPlan, role: str, *, rid: str = "") -> None:
         world = self.world

@@ -4,16 +4,18 @@ A schedule is plain frozen data, so that it can be shrunk, printed, and lived th
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from pdcluster_api.launch import LimitSpec
+from pdcluster_worker.pipeline import decode_table, prefill_table
 
 REQUESTS_MIN: Final = 8
 FAULTS_MIN: Final = 2
 ARRIVALS_S: Final = 1.5  # requests come within this time
 FAULTS_S: Final = 2.0  # and faults begin within this
+CROWDED: Final = 0.25  # share of days on which one decode has too little memory
 FAULT_S_MAX: Final = 2.5  # none lasts longer
 # Short limits, so that a day is short; their order is the product's.
 LIMITS: Final = LimitSpec(
@@ -60,6 +62,17 @@ class FaultKind(StrEnum):
     ONE_LEG = "one leg only"
 
 
+AIMED: Final = (
+    FaultKind.KILL, FaultKind.REPLACE, FaultKind.FREEZE, FaultKind.JUMP, FaultKind.ENGINE,
+    FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM,
+)  # fmt: skip
+AIMED_SHARE: Final = 0.6
+STAGES_OF: Final = {
+    "prefill": tuple(sorted({s.value for s, _ in prefill_table.TABLE if s is not None})),
+    "decode": tuple(sorted({s.value for s, _ in decode_table.TABLE if s is not None})),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """One worker; see `node.Sizes`."""
@@ -100,8 +113,11 @@ class FaultPlan:
     at: float
     seconds: float
     host: str = ""
-    what: str = ""  # a frame's name, a rid, a leg
-    share: float = 1.0  # of the messages, or of the legs
+    what: str = ""  # a frame's name or a rid
+    share: float = 1.0  # of the messages
+    # Not before a request is in this stage on ``host``: the one with rid ``what``, or any. Some
+    # stages are so short that no fault would meet them by chance.
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +133,13 @@ class Schedule:
 def make_schedule(seed: int) -> Schedule:
     """The day of a seed."""
     dice = random.Random(seed)  # noqa: S311 - not for secrets
+    crowded = dice.random() < CROWDED
     nodes = tuple(
-        _node(dice, role, number)
+        _crowd(_node(dice, role, number), crowded=crowded)
         for role in ("prefill", "decode")
         for number in range(dice.choice((1, 1, 2, 2, 3, 4)))
     )
-    requests = tuple(_requests(dice, nodes))
+    requests = tuple(_requests(dice, nodes, crowded=crowded))
     faults = [_fault(dice, nodes, requests) for _ in range(FAULTS_MIN + dice.randrange(4))]
     return Schedule(seed, nodes, requests, tuple(sorted(faults, key=lambda fault: fault.at)))
 
@@ -139,11 +156,23 @@ def _node(dice: random.Random, role: str, number: int) -> NodePlan:
     )
 
 
-def _requests(dice: random.Random, nodes: tuple[NodePlan, ...]) -> list[RequestPlan]:
+def _crowd(node: NodePlan, *, crowded: bool) -> NodePlan:
+    """On a crowded day every decode admits many and runs out of pages."""
+    if not crowded or node.role == "prefill":
+        return node
+    return replace(node, pages=16, rows=9, running_max=8, host_pages=max(node.host_pages, 8))
+
+
+def _requests(
+    dice: random.Random, nodes: tuple[NodePlan, ...], *, crowded: bool
+) -> list[RequestPlan]:
     prefills = [node.host for node in nodes if node.role == "prefill"]
     decodes = [node.host for node in nodes if node.role == "decode"]
     count = REQUESTS_MIN + dice.randrange(9)
-    return [_request(dice, number, prefills, decodes) for number in range(1, count + 1)]
+    requests = [_request(dice, number, prefills, decodes) for number in range(1, count + 1)]
+    if not crowded:
+        return requests
+    return [replace(r, prompt=min(r.prompt, 8), max_new=30, decode=decodes[0]) for r in requests]
 
 
 def _request(
@@ -174,11 +203,20 @@ def _fault(
         what, host = dice.choice((*FRAMES, *FRAMES, "any")), dice.choice((host, ""))
     elif kind in (FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.ONE_LEG):
         what, host = dice.choice(requests).rid, dice.choice(("prefill", "decode", ""))
+    stage = ""
+    if kind in AIMED and dice.random() < AIMED_SHARE:
+        stage = dice.choice(STAGES_OF[_role_of(host, nodes)])
     return FaultPlan(
         kind=kind,
-        at=dice.uniform(0.0, FAULTS_S),
+        at=dice.uniform(0.0, FAULTS_S) if not stage else 0.0,
         seconds=dice.choice((0.05, 0.3, 1.0, FAULT_S_MAX)),
         host=host,
         what=what,
         share=dice.choice((0.3, 1.0)),
+        stage=stage,
     )
+
+
+def _role_of(host: str, nodes: tuple[NodePlan, ...]) -> str:
+    """Of a host; a request's fault names a role, or hits both, which starts at decode."""
+    return next((node.role for node in nodes if node.host == host), host or "decode")

@@ -41,7 +41,9 @@ class Story:
         """A fault begins."""
         what = f" {fault.what}" if fault.what else ""
         share = f" ({fault.share:.0%})" if fault.share < 1 else ""
-        self.add(fault.host or "*", f"FAULT {fault.kind}{what}{share} for {fault.seconds:g} s")
+        stage = f" when {fault.stage}" if fault.stage else ""
+        text = f"FAULT {fault.kind}{what}{share} for {fault.seconds:g} s{stage}"
+        self.add(fault.host or "*", text)
 
     def request(self, host: str, *, rid: str, plan: RequestPlan) -> None:
         """A leg of a request comes."""

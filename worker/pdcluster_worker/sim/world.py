@@ -83,6 +83,7 @@ class World:
                 self.random.shuffle(order)
             for node in order:
                 node.turn(self.now)
+                self.turned(node)
 
     # -------------------------------------------------------------------------- overridden
     def fate(self, kind: str, source: Node, *, host: str, room: int) -> Fate:
@@ -92,6 +93,9 @@ class World:
 
     def note(self, host: str, verb: str, *, what: Body | Notice, fate: Fate) -> None:
         """For the story."""
+
+    def turned(self, node: Node) -> None:
+        """A node has had its turn."""
 
     def violated(self, what: str) -> NoReturn:
         """A check has failed."""
