@@ -145,17 +145,19 @@ def test_pages_copied_into_another_engine_continue_the_same(
         same(decode(theirs, first, target, at=len(ids)), case.answers(ids))
 
 
-def test_prompts_are_scored(case: Case, rigs: tuple[Rig, Rig]) -> None:
+@pytest.mark.parametrize(("count", "size"), [(90, 30), (400, 300)])
+def test_prompts_are_scored(case: Case, rigs: tuple[Rig, Rig], count: int, size: int) -> None:
+    """Every row of a prompt, also of one that takes several tiles of attention in a chunk."""
     rig, _ = rigs
-    ids = prompts()[0]
+    ids = np.random.default_rng(count).integers(3, VOCAB, count)
     with torch.inference_mode():
         expected = case.reference(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
-    pages = rig.pages_for(len(ids))
+    pages = rig.pages_for(count)
     found: list[Score] = []
-    for start in range(0, 90, 30):
-        targets = ids[start + 1 : start + 31]
+    for start in range(0, count, size):
+        targets = ids[start + 1 : start + size + 1]
         asked = SequenceStep(
-            key=0, tokens=ids[start : start + 30], start=start, pages=pages, sample=None,
+            key=0, tokens=ids[start : start + size], start=start, pages=pages, sample=None,
             scoring=Scoring(row=0, targets=targets),
         )  # fmt: skip
         found += rig.run([asked])[0].scores
