@@ -2,12 +2,11 @@
 
 from typing import Any, Final, TypeVar
 
-import yaml
-
 from pdcluster_api.names import API
 from pdcluster_api.schema import Problem, SchemaError, decode
 from pdcluster_operator.errors import ManifestError
 from pdcluster_operator.spec.cluster import KIND, Metadata, PDCluster, PDClusterSpec
+from pdcluster_operator.spec.documents import NotYaml, read_documents
 from pdcluster_operator.spec.rules import broken_rules
 
 T = TypeVar("T")
@@ -37,14 +36,21 @@ def parse_manifest(text: str, *, source: str = "manifest") -> PDCluster:
         limit = f"must be at most {MANIFEST_BYTES_MAX} bytes"
         raise ManifestError(source, (Problem("", f"{len(text)} bytes are not allowed", limit),))
     try:
-        documents = [item for item in yaml.safe_load_all(text) if item is not None]
-    except yaml.YAMLError as error:
-        where = " ".join(str(error).split())
-        raise ManifestError(source, (Problem("", "not YAML", where),)) from error
+        documents, problems = read_documents(text)
+    except NotYaml as error:
+        raise ManifestError(source, (Problem("", "not YAML", str(error)),)) from error
+    if not documents and problems:
+        raise ManifestError(source, tuple(problems))
     if len(documents) != 1:
-        found = f"{len(documents)} documents"
+        found = f"{len(documents)} documents" if documents else "empty"
         raise ManifestError(source, (Problem("", found, "must hold exactly one PDCluster"),))
-    return read_cluster(documents[0], source=source)
+    try:
+        cluster = read_cluster(documents[0], source=source)
+    except ManifestError as error:
+        raise ManifestError(source, (*problems, *error.problems)) from error
+    if problems:
+        raise ManifestError(source, tuple(problems))
+    return cluster
 
 
 def read_cluster(document: object, *, source: str = "manifest") -> PDCluster:
