@@ -11,6 +11,8 @@ OperatorError
 └── AnswerError         a question to the model failed
 """
 
+from typing import Any
+
 from pdcluster_api.schema import Problem
 
 
@@ -26,7 +28,11 @@ class ManifestError(OperatorError):
     exit_code = 2
 
     def __init__(self, source: str, problems: tuple[Problem, ...]) -> None:
-        super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        one = len(problems) == 1
+        super().__init__(
+            f"{source}: {problems[0]}" if one else f"{source}: {len(problems)} problems\n{lines}"
+        )
         self.source = source
         self.problems = problems
 
@@ -56,4 +62,8 @@ class RouterError(OperatorError):
 
 
 class AnswerError(OperatorError):
-    """A question to the model failed."""
+    """A question to the model failed; carries what the server said about it, if it did."""
+
+    def __init__(self, message: str, *, facts: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.facts = {"message": message} if facts is None else facts

@@ -113,6 +113,42 @@ async def test_it_is_not_ready_before_a_request_was_answered(tmp_path: Path) -> 
         await until(lambda: session.phase == "serving")
 
 
+async def test_what_is_awaited_is_said_in_counts_and_a_dead_worker_by_its_last_error(
+    tmp_path: Path,
+) -> None:
+    document = scripted_document("broken")
+    template = document["spec"]["prefill"]["podTemplate"]["spec"]
+    code = "import sys, time; print('ERROR no config.json'); print('INFO bye'); sys.exit(3)"
+    template["containers"] = [{"name": "worker", "command": ["python", "-S", "-c", code]}]
+    async with Session(read_cluster(document), rig_settings(tmp_path), QUICK) as session:
+        await until(lambda: pods(session, "decode")[0]["ready"])
+        expected = "waiting for the first pair: prefill 0/1 ready, decode 1/1 ready"
+        assert session.snapshot()["reason"] == expected
+        await until(session.hopeless)
+        assert session.hopeless().startswith(
+            "broken-prefill-0: worker: exit code 3: ERROR no config.json (after "
+        )
+
+
+async def test_a_killed_worker_is_not_ready_and_says_why_until_it_is_back(session: Session) -> None:
+    (victim,) = pods(session, "decode")
+    kill(session, victim, "worker")
+    seen: list[dict[str, Any]] = []
+
+    def back() -> bool:
+        (now,) = pods(session, "decode")
+        seen.append(now)
+        return bool(now["ready"] and now["restarts"])
+
+    await until(back)
+    assert not any(now["ready"] for now in seen if now["phase"] != "Running")
+    unready = [now for now in seen if not now["ready"]]
+    assert unready
+    assert all("killed by SIGKILL" in now["message"] for now in unready)
+    first = seen.index(unready[0])
+    assert not any(now["ready"] for now in seen[first:-1])
+
+
 async def test_stopping_drains_and_stopping_again_ends_at_once(tmp_path: Path) -> None:
     async with Session(scripted_cluster("stop"), rig_settings(tmp_path), QUICK) as session:
         await session.serving()
@@ -145,6 +181,9 @@ async def test_nothing_survives_a_killed_up(tmp_path: Path) -> None:
         )
 
     assert pdcluster("up", "-d", str(manifest)).returncode == 0
+    again = pdcluster("up", "-d", str(manifest))
+    assert again.returncode == 1
+    assert again.stderr.startswith("error: killed runs already")
     pid = yaml.safe_load((state / "killed/run.json").read_text())["pid"]
     try:
         said = pdcluster("generate", "hi")

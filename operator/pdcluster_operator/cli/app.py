@@ -12,7 +12,7 @@ from typing import Final
 import typer
 from rich.console import Console
 
-from pdcluster_operator.cli import demo, generate, look, up
+from pdcluster_operator.cli import demo, generate, logs, look, up
 from pdcluster_operator.errors import OperatorError
 
 _GROUP: Final = "pdcluster.commands"
@@ -27,7 +27,7 @@ def make_app() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for module in (up, demo, generate, look):
+    for module in (up, demo, generate, look, logs):
         module.register(app)
     for entry in sorted(entry_points(group=_GROUP), key=lambda found: found.name):
         try:
@@ -43,6 +43,7 @@ def main() -> None:
     try:
         make_app()()
     except OperatorError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[red]{type(error).__name__}[/]:", end=" ")
-        print(error, file=sys.stderr)
+        console = Console(stderr=True, soft_wrap=True)
+        console.print("[red]error:[/]", end=" ", highlight=False)
+        console.print(str(error), markup=False, highlight=False)
         sys.exit(error.exit_code)

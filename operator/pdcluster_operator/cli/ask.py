@@ -19,6 +19,7 @@ from pdcluster_operator.errors import AnswerError
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _SILENCE_TIMEOUT_S: Final = 300.0  # a long prompt on a slow CPU
+_TEXT_CHARS_MAX: Final = 500  # of an answer that is no error document
 _UNKNOWN: Final = "?"  # a very short answer can overtake the account of its hand-off
 
 
@@ -82,7 +83,7 @@ async def ask(
         ):
             if response.status_code != 200:
                 await response.aread()
-                raise AnswerError(f"{response.status_code} {response.text[:500]}")
+                raise refusal(response.text, status=response.status_code)
             async for line in response.aiter_lines():
                 if line.startswith("data:") and (piece := line[5:].strip()) != "[DONE]":
                     _take(answer, json.loads(piece), clock.now() - begun, on_text)
@@ -93,11 +94,34 @@ async def ask(
     return answer
 
 
+def refusal(text: str, *, status: int | None = None) -> AnswerError:
+    """Return the error that a server's answer stands for.
+
+    The router and the workers nest it below `error`; some of their layers send the fields bare, or
+    plain text.
+    """
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = {}
+    error = content.get("error", content) if isinstance(content, dict) else content
+    if not isinstance(error, dict):
+        error = {"message": str(error)}
+    message = str(error.get("message") or " ".join(text.split())[:_TEXT_CHARS_MAX] or "no reason")
+    labels = {"status": status, "type": error.get("type"), "code": error.get("code")}
+    known = {key: value for key, value in labels.items() if value not in (None, "")}
+    if known.get("code") == status:
+        known.pop("code", None)  # it says the same once more
+    detail = ", ".join(f"{key} {value}" for key, value in known.items())
+    shown = f"{message} ({detail})" if detail else message
+    return AnswerError(shown, facts={"message": message, **known})
+
+
 def _take(
     answer: Answer, chunk: dict[str, Any], at_s: float, on_text: Callable[[str], None]
 ) -> None:
     if "error" in chunk:
-        raise AnswerError(json.dumps(chunk["error"]))
+        raise refusal(json.dumps(chunk))
     for choice in chunk.get("choices") or ():
         answer.finish_reason = choice.get("finish_reason") or answer.finish_reason
         text = (choice.get("delta") or {}).get("content")

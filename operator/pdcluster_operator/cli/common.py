@@ -1,18 +1,22 @@
 """What several subcommands share: reading the manifest, finding a running cluster, options."""
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from pdcluster_api.schema import Problem
+from pdcluster_operator.clock import SystemClock, pause
 from pdcluster_operator.errors import ManifestError, NotRunning, OperatorError
 from pdcluster_operator.local.control import ControlClient
 from pdcluster_operator.local.rundir import RunDir, running
 from pdcluster_operator.settings import Settings, load_settings
 from pdcluster_operator.spec import PDCluster, parse_manifest
+
+_POLL_S: Final = 0.1
 
 
 class Output(StrEnum):
@@ -34,7 +38,8 @@ def read_manifest(path: Path) -> PDCluster:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        problem = Problem("", "cannot be read", str(error))
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        problem = Problem("", "cannot be read", str(why or error))
         raise ManifestError(str(path), (problem,)) from error
     return parse_manifest(text, source=str(path))
 
@@ -58,6 +63,17 @@ def find_running(name: str, settings: Settings | None = None) -> RunDir:
 def control_of(rundir: RunDir) -> ControlClient:
     """Return a client of the process that runs the cluster."""
     return ControlClient(rundir.info().control)
+
+
+def wait_until(check: Callable[[], bool], *, wait_s: float) -> bool:
+    """Look again and again until it holds, at most so long; returns whether it does."""
+    clock = SystemClock()
+    deadline = clock.now() + wait_s
+    while not check():
+        if not clock.now() < deadline:  # so that a NaN ends the wait, too
+            return False
+        pause(_POLL_S)
+    return True
 
 
 def print_json(value: Any) -> None:

@@ -38,15 +38,24 @@ def register(app: typer.Typer) -> None:
         question = Question(
             text=text, model=snapshot["model"], max_tokens=max_tokens, temperature=temperature
         )
-        quiet = output is Output.JSON
-        answer = asyncio.run(
-            ask(
-                snapshot["endpoint"],
-                question,
-                clock=SystemClock(),
-                on_text=_ignore if quiet else _print,
+        quiet, said = output is Output.JSON, []
+
+        def show(piece: str) -> None:
+            said.append(piece)
+            if not quiet:
+                _print(piece)
+
+        try:
+            answer = asyncio.run(
+                ask(snapshot["endpoint"], question, clock=SystemClock(), on_text=show)
             )
-        )
+        except AnswerError as error:
+            if not quiet:
+                if said:
+                    typer.echo()  # the error gets a line of its own
+                raise
+            print_json({"error": error.facts})
+            raise typer.Exit(error.exit_code) from error
         if quiet:
             print_json(answer.facts())
         else:
@@ -57,7 +66,3 @@ def register(app: typer.Typer) -> None:
 def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def _ignore(_: str) -> None:
-    return None

@@ -1,23 +1,25 @@
 """Read a log file's end, and go on reading while it grows and rotates."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from pdcluster_operator.clock import pause
+from pdcluster_operator.local.kubelet.last_words import read_record, record_words
 
 _POLL_S: Final = 0.2
 _FOLLOW_FOR_EVER: Final = -1
 _TAIL_BYTES: Final = 4096
 _MESSAGE_CHARS_MAX: Final = 160
-_WORTH_SHOWING: Final = ("event", "state", "reason", "error", "exit_code")
 
 
 def tail(path: Path, lines: int) -> str:
     """Return the last lines; 0 is the whole file."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    return "".join(text.splitlines(keepends=True)[-lines:])
+    # Not splitlines: a text may hold other separators, and a log line ends with this one only.
+    *complete, rest = text.split("\n")
+    kept = [*(f"{line}\n" for line in complete), *([rest] if rest else [])]
+    return "".join(kept[-lines:])
 
 
 def follow(
@@ -73,10 +75,5 @@ def last_log_line(logs: Path, pod: str, *, container: str = "worker") -> str:
 
 def _readable(line: str) -> str:
     """Return a structured log line as a person would say it; any other as it is."""
-    if not line.startswith("{"):
-        return line
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return line
-    return ", ".join(str(record[key]) for key in _WORTH_SHOWING if record.get(key) is not None)
+    record = read_record(line)
+    return line if record is None else record_words(record)

@@ -10,16 +10,15 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from pdcluster_operator.cli.common import FileArgument, control_of, read_manifest
+from pdcluster_operator.cli.common import FileArgument, control_of, read_manifest, wait_until
 from pdcluster_operator.cli.view import View, make_view
-from pdcluster_operator.clock import pause
 from pdcluster_operator.errors import LocalRunError, NotRunning
+from pdcluster_operator.local.kubelet.last_words import exit_words
 from pdcluster_operator.local.rundir import RunDir
 from pdcluster_operator.local.session import Session
 from pdcluster_operator.settings import Settings, load_settings
 from pdcluster_operator.spec import PDCluster
 
-_DETACH_POLL_S: Final = 0.2
 _TAIL_LINES: Final = 20
 
 
@@ -93,20 +92,47 @@ def _detach(file: Path, rundir: RunDir, wait_s: float) -> None:
             start_new_session=True,
         )
     typer.echo(f"{rundir.name}: process {process.pid}, log {rundir.up_log}")
-    for _ in range(max(int(wait_s / _DETACH_POLL_S), 1)):
-        if process.poll() is not None:
-            tail = "\n".join(rundir.up_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
-            raise LocalRunError(f"{rundir.name} ended with {process.returncode}:\n{tail}")
-        snapshot = _snapshot(rundir)
-        if snapshot.get("phase") == "serving":
-            typer.echo(f"{rundir.name} serves at {snapshot['endpoint']}/v1")
+    outcome = _Outcome(process, rundir)
+    try:
+        if wait_until(outcome.known, wait_s=wait_s):
             return
-        if why := snapshot.get("hopeless"):
-            raise LocalRunError(f"{why}; it goes on trying, see `pdcluster logs`")
-        pause(_DETACH_POLL_S)
+    except KeyboardInterrupt:
+        typer.echo(f"\n{_goes_on(rundir)}", err=True)
+        raise
+    reason = _snapshot(rundir).get("reason") or "starting"
     raise LocalRunError(
-        f"{rundir.name} does not serve after {wait_s:g} s; it goes on trying, "
-        f"see `pdcluster status {rundir.name}`"
+        f"{rundir.name} does not serve after {wait_s:g} s: {reason}\n{_goes_on(rundir)}"
+    )
+
+
+class _Outcome:
+    """Says whether a detached start has come to an end; raises when it is a bad one."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", rundir: RunDir) -> None:
+        self._process = process
+        self._rundir = rundir
+
+    def known(self) -> bool:
+        name, up_log = self._rundir.name, self._rundir.up_log
+        if self._process.poll() is not None:
+            lines = up_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+            code = self._process.returncode
+            said = "\n".join(lines)
+            raise LocalRunError(f"{name} ended with {exit_words(code)}; it said\n{said}")
+        snapshot = _snapshot(self._rundir)
+        if why := snapshot.get("hopeless"):
+            raise LocalRunError(f"{why}\n{_goes_on(self._rundir)}")
+        if snapshot.get("phase") == "serving":
+            typer.echo(f"{name} serves at {snapshot['endpoint']}/v1")
+            return True
+        return False
+
+
+def _goes_on(rundir: RunDir) -> str:
+    name = rundir.name
+    return (
+        f"{name} goes on trying in the background; look with `pdcluster status {name}`, "
+        f"end it with `pdcluster down {name}`"
     )
 
 

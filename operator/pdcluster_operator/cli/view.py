@@ -20,6 +20,8 @@ _COLOURS: Final = {
     "ended": "dim",
 }
 
+_TEXT_CHARS_MAX: Final = 300  # of one message; all of it is in `-o json`
+
 Snapshot = Mapping[str, Any]
 
 
@@ -80,8 +82,8 @@ class LineView:
             state = (pod["phase"], pod["ready"], pod["restarts"])
             ready = "ready" if pod["ready"] else "not ready"
             restarts = f", {pod['restarts']} restarts" if pod["restarts"] else ""
-            said = last_log_line(Path(snapshot["logs"]), pod["name"]) or pod["message"]
-            why = f": {said}" if pod["restarts"] and not pod["ready"] and said else ""
+            said = "" if pod["ready"] or pod["loading"] else shortened(pod["message"])
+            why = f": {said}" if said else ""
             self._say(pod["name"], state, f"{pod['name']} {pod['phase']}, {ready}{restarts}{why}")
         where = f" at {snapshot['endpoint']}/v1" if snapshot["phase"] == "serving" else ""
         line = f"{snapshot['name']} is {snapshot['phase']}{where}"
@@ -106,9 +108,9 @@ def render_snapshot(snapshot: Snapshot) -> RenderableType:
         f"  {snapshot['endpoint']}/v1" if snapshot["endpoint"] else "",
         f"  model {snapshot['model']}",
     )
-    parts: list[RenderableType] = [head, _pods_table(snapshot)]
+    parts: list[RenderableType] = [head, _pods_table(snapshot), *_messages(snapshot)]
     if snapshot["reason"] and phase != "stopping":
-        parts.append(Text(f"waiting: {snapshot['reason']}", style="yellow"))
+        parts.append(Text(shortened(snapshot["reason"]), style="yellow"))
     if phase in ("serving", "degraded"):
         parts.append(Text(load_line(snapshot)))
     return Group(*parts)
@@ -127,24 +129,47 @@ def load_line(snapshot: Snapshot) -> str:
     return "  |  ".join([*queues, rates, moved])
 
 
+def shortened(text: str) -> str:
+    """Return a text on one line, cut with an ellipsis where it would fill the screen."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_CHARS_MAX else f"{line[: _TEXT_CHARS_MAX - 1]}…"
+
+
 def _pods_table(snapshot: Snapshot) -> Table:
-    rows = [_row(pod, Path(snapshot["logs"])) for pod in snapshot["pods"]]
+    rows = [_row(pod) for pod in snapshot["pods"]]
     table = Table(box=None, pad_edge=False)
     for index, title in enumerate(("pod", "address", "state", "restarts")):
-        # Only the message may be cut: a name that is not whole cannot be typed.
+        # Nothing may be cut: a name that is not whole cannot be typed.
         width = max([len(title), *(len(row[index]) for row in rows)])
         table.add_column(title, no_wrap=True, min_width=width)
-    table.add_column("", no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*row)
     return table
 
 
-def _row(pod: Mapping[str, Any], logs: Path) -> tuple[str, str, Text, str, Text]:
-    state = "ready" if pod["ready"] else pod["phase"].lower()
-    message = "" if pod["ready"] else pod["message"]
-    if not pod["ready"] and pod["role"] != ROLE_ROUTER:
-        message = last_log_line(logs, pod["name"]) or message
-    colour = "green" if pod["ready"] else "yellow"
-    restarts = str(pod["restarts"])
-    return pod["name"], pod["ip"], Text(state, colour), restarts, Text(message)
+def _row(pod: Mapping[str, Any]) -> tuple[str, str, Text, str]:
+    state = "ready" if pod["ready"] else "not ready"
+    if pod["phase"] != "Running":
+        state = pod["phase"].lower()
+    return pod["name"], pod["ip"], Text(state, _pod_colour(pod)), str(pod["restarts"])
+
+
+def _messages(snapshot: Snapshot) -> list[RenderableType]:
+    """Return why pods are not ready, below the table: a column could not hold it."""
+    found: list[RenderableType] = []
+    for pod in snapshot["pods"]:
+        if pod["ready"]:
+            continue
+        message = pod["message"]
+        if pod["role"] == ROLE_ROUTER:
+            # Unready with all containers up: it waits for the workers, which is said below.
+            message = message if pod["lastEnd"] or not snapshot["reason"] else ""
+        elif pod["loading"]:
+            message = last_log_line(Path(snapshot["logs"]), pod["name"]) or message
+        if message:
+            found.append(Text.assemble((pod["name"], "yellow"), ": ", shortened(message)))
+    return found
+
+
+def _pod_colour(pod: Mapping[str, Any]) -> str:
+    return "green" if pod["ready"] else "yellow"

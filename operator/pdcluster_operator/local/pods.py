@@ -13,6 +13,7 @@ from pdcluster_api.names import (
     Role,
 )
 from pdcluster_operator.local.kubelet import MemorySource, PodRecord
+from pdcluster_operator.local.reasons import first_start, last_end, why_not_ready
 from pdcluster_operator.plan import Create, Delete, Group, PoolTarget, plan_pool
 from pdcluster_operator.registrar.desired import Desired, Worker
 from pdcluster_operator.render import Placement, pod_hash, render_pod
@@ -91,20 +92,11 @@ def summary(pod: PodRecord) -> dict[str, Any]:
         "phase": "Terminating" if pod.deleting else pod.status.get("phase", "Pending"),
         "ready": pod.ready,
         "restarts": sum(item["restartCount"] for item in statuses),
-        "message": pod.status.get("message", "") or _message(statuses),
+        "message": pod.status.get("message", "") or why_not_ready(statuses),
+        "lastEnd": last_end(statuses),
+        "loading": first_start(statuses),
         "status": pod.status,
     }
-
-
-def _message(statuses: list[dict[str, Any]]) -> str:
-    """Return why the first unready container is not ready."""
-    for item in statuses:
-        state, last = item["state"], item.get("lastState", {}).get("terminated")
-        if "waiting" in state and last:
-            return f"{item['name']}: exit code {last['exitCode']} ({last['reason']}), restarting"
-        if text := state.get("running", {}).get("probeMessage"):
-            return f"{item['name']}: {text}"
-    return ""
 
 
 def _index(pod: PodRecord) -> int:

@@ -10,6 +10,7 @@ from pdcluster_operator.local.kubelet import PodRecord
 from pdcluster_operator.registrar.desired import Desired, write_desired
 
 _CALL_TIMEOUT_S: Final = 3.0
+_UNTOLD: Final = "the router is being told about its workers"
 _REPEAT_S: Final = 5.0  # the same list again, in case the registrar lost it
 
 
@@ -37,12 +38,12 @@ class RegistrarClient:
             stale = new or now - at >= _REPEAT_S
             if new:
                 # What it said last was about another list, or about a router that is gone.
-                self.status[pod.name] = {"converged": False, "ready": False, "reason": "asking"}
+                self.status[pod.name] = {"converged": False, "ready": False, "reason": _UNTOLD}
             try:
                 answer = await (self._put(base, desired) if stale else self._get(base))
             except (httpx.HTTPError, ValueError) as error:
                 self._told.pop(pod.uid, None)
-                message = f"registrar: {error or type(error).__name__}"
+                message = f"the router's registrar does not answer: {error or 'timeout'}"
                 self.status[pod.name] = {"converged": False, "ready": False, "reason": message}
                 continue
             if stale:

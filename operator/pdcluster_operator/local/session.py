@@ -11,17 +11,19 @@
 import asyncio
 import contextlib
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, Self
 
 import httpx
 
-from pdcluster_api.names import PORT_ROUTER, ROLE_ROUTER, Role
+from pdcluster_api.names import LABEL_ROLE, PORT_ROUTER, ROLE_ROUTER, Role
 from pdcluster_operator.clock import Clock, SystemClock, within
 from pdcluster_operator.local.control import control_server
 from pdcluster_operator.local.kubelet import Kubelet, KubeletOptions, MemorySource, Places
 from pdcluster_operator.local.loads import Loads
-from pdcluster_operator.local.pods import ClusterPods, summary
+from pdcluster_operator.local.pods import ClusterPods, summary, worker_address
+from pdcluster_operator.local.reasons import awaited
 from pdcluster_operator.local.registrars import RegistrarClient
 from pdcluster_operator.local.rundir import RunDir
 from pdcluster_operator.render import TOKEN_KEY, Placement, token_secret_name
@@ -133,7 +135,8 @@ class Session:
         for pod in self._pods.records():
             what = summary(pod)
             if what["phase"] == "Failed" or (not pod.ready and what["restarts"] >= _RESTARTS_MAX):
-                return f"{pod.name}: {what['message']} (after {what['restarts']} restarts)"
+                why = what["lastEnd"] or what["message"]
+                return f"{pod.name}: {why} (after {what['restarts']} restarts)"
         return ""
 
     async def ended(self) -> None:
@@ -159,7 +162,6 @@ class Session:
     def snapshot(self) -> dict[str, Any]:
         """Return everything that `status` and the live view show."""
         metadata = self.cluster.metadata
-        reasons = [status.get("reason", "") for status in self._registrars.status.values()]
         routable: dict[str, int] = {}
         for status in self._registrars.status.values():
             routable = status.get("routable", routable)
@@ -168,7 +170,7 @@ class Session:
             "namespace": metadata.namespace,
             "model": served_name(self.cluster),
             "phase": self.phase,
-            "reason": next((reason for reason in reasons if reason), ""),
+            "reason": self._reason(),
             "hopeless": self.hopeless(),
             "endpoint": self.endpoint,
             "routable": routable,
@@ -176,6 +178,23 @@ class Session:
             "load": self._loads.snapshot(),
             "logs": str(self.rundir.logs),
         }
+
+    def _reason(self) -> str:
+        """Return what is awaited; nothing once all is well, or when the end has begun."""
+        if self.phase not in ("starting", "degraded"):
+            return ""
+        replicas, pods = self.cluster.spec.replicas(), self._pods.records(*_WORKERS)
+        wanted = {role: replicas[role] for role in _WORKERS}
+        ready = Counter(pod.labels[LABEL_ROLE] for pod in pods if pod.ready)
+        if text := awaited(wanted, ready, served=self._served_once):
+            return text
+        if not self.endpoint:
+            return "waiting for the router"
+        reasons = (str(status.get("reason", "")) for status in self._registrars.status.values())
+        said = next(filter(None, reasons), "waiting for the router")
+        for pod in pods:  # the router knows addresses; a person knows pods
+            said = said.replace(worker_address(pod), pod.name)
+        return said
 
     # The passes.
 

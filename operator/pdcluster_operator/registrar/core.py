@@ -74,7 +74,7 @@ class Registration:
     epoch: int = 0  # counts the times that routing was lost: an older proof proves nothing
     prove_after: float = 0.0
     prove_pause_s: float = PROVE_PAUSE_S
-    message: str = "nothing is desired yet"
+    message: str = ""  # why the last proving request failed
     pauses: dict[str, tuple[float, float]] = field(default_factory=dict)  # url -> until, next
 
     def observe(self, listed: tuple[Listed, ...] | None, now: float) -> None:
@@ -118,7 +118,7 @@ class Registration:
         """Take the outcome of a proving request."""
         self.proving = False
         if error is None:
-            self.prove_pause_s = PROVE_PAUSE_S
+            self.prove_pause_s, self.message = PROVE_PAUSE_S, ""
             if proof.epoch == self.epoch:
                 self.proven = proof.urls
         else:
@@ -167,11 +167,22 @@ class Registration:
         if self.listed is None:
             return "the router does not answer"
         if not self.desired.workers:
-            return "nothing is desired yet"
+            return "no worker is ready yet"
         if not self.complete:
             missing = sorted({w.url for w in self.desired.workers} - self.healthy)
             return f"not healthy in the router: {', '.join(missing[:8])}"
-        return "" if self.converged else f"no request was answered yet: {self.message}"
+        if not self.paired:
+            return self._unpaired()
+        why = f": {self.message}" if self.message else ""
+        return "" if self.converged else f"no request was answered yet{why}"
+
+    def _unpaired(self) -> str:
+        """Say why healthy workers make no pair."""
+        roles = {worker.role for worker in self.desired.workers}
+        for role in (Role.PREFILL, Role.DECODE):
+            if role not in roles:
+                return f"no {role.value} worker is ready yet"
+        return "prefill and decode workers have different KV layouts, none can be paired"
 
     def routable(self) -> Mapping[str, int]:
         """Count the workers per role that the router may send requests to."""

@@ -42,7 +42,20 @@ def test_nothing_running_is_said_in_words(
     monkeypatch.setenv("PDCLUSTER_STATE_DIR", str(tmp_path))
     for command in (["status"], ["down"], ["logs"], ["generate", "x"], ["status", "c"]):
         assert run(monkeypatch, *command) == 1
-        assert "NotRunning" in capsys.readouterr().err
+        assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_errors_bear_no_class_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PDCLUSTER_STATE_DIR", str(tmp_path))
+    assert run(monkeypatch, "status", "c[red]") == 1
+    assert capsys.readouterr().err == "error: c[red] does not run here\n"
+    assert run(monkeypatch, "render", str(tmp_path)) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}: cannot be read: Is a directory\n"
+    (tmp_path / "empty").touch()
+    assert run(monkeypatch, "render", str(tmp_path / "empty")) == 2
+    assert "empty: must hold exactly one PDCluster" in capsys.readouterr().err
 
 
 def test_render_prints_the_pods(
@@ -76,6 +89,8 @@ def snapshot(**changes: Any) -> dict[str, Any]:
         "ready": True,
         "restarts": 0,
         "message": "",
+        "lastEnd": "",
+        "loading": False,
     }
     return {
         "name": "c",
@@ -102,6 +117,59 @@ def test_the_view_shows_pods_queues_and_rates() -> None:
     text = console.file.getvalue()
     for part in ("c-decode-0", "running 2", "1.5 requests/s", "2.25 GB/s", "8080/v1"):
         assert part in text
+
+
+def shown(width: int, **changes: Any) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(render_snapshot(snapshot(**changes)))
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_a_long_reason_leaves_the_table_in_shape_and_ends_with_an_ellipsis() -> None:
+    pod = snapshot()["pods"][0]
+    reason = "no config.json in " + "folder/" * 100 + "\nsecond line"
+    bad = {**pod, "name": "c-prefill-0", "ready": False, "restarts": 3, "message": reason}
+    lines = shown(60, pods=[pod, bad], reason=reason, phase="degraded")
+    assert all(len(line) <= 60 for line in lines)
+    table = [line.split() for line in lines[1:4]]
+    assert table[1:] == [
+        ["c-decode-0", "127.0.0.9", "ready", "0"],
+        ["c-prefill-0", "127.0.0.9", "not", "ready", "3"],
+    ]
+    below = "\n".join(lines[4:])
+    assert below.startswith("c-prefill-0: no config.json in")
+    assert below.count("…") == 2
+    assert len(lines) < 25
+
+
+def test_what_is_awaited_stands_in_its_own_words_and_the_router_does_not_repeat_it() -> None:
+    pod = snapshot()["pods"][0]
+    said = "registrar: /ready answered 503 no worker is ready yet"
+    router = {**pod, "name": "c-router-0", "role": "router", "ready": False, "message": said}
+    why = "waiting for the first pair: prefill 0/1 ready, decode 1/1 ready"
+    lines = shown(100, pods=[pod, router], reason=why, phase="starting")
+    assert lines[-1] == why
+    assert not any("registrar" in line for line in lines)
+
+
+def test_progress_is_shown_for_the_first_start_only(tmp_path: Path) -> None:
+    (tmp_path / "c-decode-0").mkdir()
+    (tmp_path / "c-decode-0/worker.log").write_text('{"level": "info", "event": "chatter"}\n')
+    pod = {**snapshot()["pods"][0], "ready": False, "message": "worker: killed by SIGKILL"}
+    first = shown(100, pods=[{**pod, "loading": True}], logs=str(tmp_path))
+    assert "c-decode-0: chatter" in first
+    assert "c-decode-0: worker: killed by SIGKILL" in shown(100, pods=[pod], logs=str(tmp_path))
+
+
+def test_lines_say_why_a_pod_is_not_ready() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    pod = {**snapshot()["pods"][0], "ready": False, "restarts": 1, "message": "worker: exit code 1"}
+    with LineView(console) as view:
+        view.show(snapshot(pods=[pod]))
+    assert isinstance(console.file, io.StringIO)
+    first = console.file.getvalue().splitlines()[0]
+    assert first == "c-decode-0 Running, not ready, 1 restarts: worker: exit code 1"
 
 
 def test_lines_say_changes_only() -> None:
@@ -143,7 +211,7 @@ def test_logs_are_tailed_and_followed_over_a_rotation(tmp_path: Path) -> None:
     assert tail(path, 0).startswith("a\nb\n")
     assert last_log_line(tmp_path.parent, tmp_path.name) == "loading 50%"
     path.write_text('{"time": "x", "event": "died", "exit_code": 1}\n')
-    assert last_log_line(tmp_path.parent, tmp_path.name) == "died, 1"
+    assert last_log_line(tmp_path.parent, tmp_path.name) == "died: exit code 1"
     path.write_text("one\n")
     seen: list[str] = []
 

@@ -84,6 +84,18 @@ def test_it_is_ready_only_after_an_answered_request() -> None:
     assert registration.reason() == ""
 
 
+def test_a_reason_says_what_is_awaited() -> None:
+    nobody = Registration(Desired())
+    assert step(nobody, (), 0) == []
+    assert nobody.reason() == "no worker is ready yet"
+    half = Registration(Desired(workers=BOTH.workers[1:]))
+    assert step(half, UP[1:], 0) == []
+    assert half.reason() == "no prefill worker is ready yet"
+    whole = Registration(BOTH)
+    step(whole, UP, 0)
+    assert whole.reason() == "no request was answered yet"
+
+
 def test_a_proof_that_a_restart_overtook_proves_nothing() -> None:
     registration = Registration(BOTH)
     (proof,) = step(registration, UP, 0)
@@ -119,6 +131,7 @@ def test_no_pair_across_fingerprints() -> None:
     seen = (listed(P, "prefill", pairing="a"), listed(D, "decode", pairing="b"))
     assert step(registration, seen, 0) == []
     assert not registration.paired
+    assert "different KV layouts" in registration.reason()
 
 
 def test_strangers_and_changed_workers_are_removed_once() -> None:

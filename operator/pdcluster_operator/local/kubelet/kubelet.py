@@ -16,6 +16,7 @@ from pdcluster_operator.clock import Clock, rfc3339, within
 from pdcluster_operator.errors import LocalRunError
 from pdcluster_operator.local.kubelet import reaper
 from pdcluster_operator.local.kubelet.addresses import AddressPool
+from pdcluster_operator.local.kubelet.memory import OomWatch
 from pdcluster_operator.local.kubelet.options import KubeletOptions
 from pdcluster_operator.local.kubelet.pod import parse_pod
 from pdcluster_operator.local.kubelet.prober import Prober
@@ -64,6 +65,7 @@ class Kubelet:
             secret=source.secret,
             wake=self._wake.set,
             leash=self,
+            oom=OomWatch(),
             stamp=lambda seconds: rfc3339(self._epoch + timedelta(seconds=seconds)),
         )
 
@@ -134,6 +136,7 @@ class Kubelet:
 
     def _sync(self) -> None:
         """Bring what runs in line with the source. Never blocks."""
+        self._node.oom.mark(self._clock.now())
         records = {record.uid: record for record in self._source.pods()}
         for uid in self._refused & records.keys():
             if records[uid].deleting:

@@ -7,6 +7,8 @@ gone the sidecars stop, in reverse order, so that they can report on the others 
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
 from pdcluster_operator.local.kubelet.actions import Action
 from pdcluster_operator.local.kubelet.container import Container, ContainerPhase
@@ -14,6 +16,17 @@ from pdcluster_operator.local.kubelet.options import KubeletOptions
 from pdcluster_operator.local.kubelet.pod import PodSpec, ProbeKind
 
 _NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is known of a run's end beside its exit code."""
+
+    message: str = ""  # the errors it wrote
+    out_of_memory: bool = False
+
+
+ORDINARY: Final = Ending()
 
 
 class PodMachine:
@@ -33,10 +46,13 @@ class PodMachine:
         if container := self._current(name, run):
             container.on_started(now)
 
-    def on_exit(self, name: str, run: int, *, exit_code: int, now: float) -> None:
+    def on_exit(
+        self, name: str, run: int, *, exit_code: int, now: float, ending: Ending = ORDINARY
+    ) -> None:
         if container := self._current(name, run):
-            reason = "Completed" if exit_code == 0 else "Error"
-            container.on_exit(exit_code, reason=reason, message="", now=now)
+            reason = "OOMKilled" if ending.out_of_memory else "Error"
+            reason = reason if exit_code else "Completed"
+            container.on_exit(exit_code, reason=reason, message=ending.message, now=now)
 
     def on_start_failed(self, name: str, run: int, *, message: str, now: float) -> None:
         if container := self._current(name, run):

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+from typing import Final
 
 import grpc
 import httpx
@@ -9,6 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pdcluster_operator.local.kubelet.pod import ProbeSpec
 from pdcluster_operator.settings import keep_grpc_out_of_forks
+
+_WORDS_CHARS_MAX: Final = 300  # of an answer
 
 
 class Prober:
@@ -41,10 +45,13 @@ class Prober:
                 answer = await self._http.get(url, timeout=timeout_s)
         except TimeoutError:
             return False, f"{path}: no answer within {timeout_s:g} s"
+        except httpx.ConnectError:
+            return False, f"{path} does not answer yet"
         except httpx.HTTPError as error:
             return False, f"{path}: {error or type(error).__name__}"
         good = 200 <= answer.status_code < 400
-        return good, "" if good else f"{path}: {answer.status_code} {answer.text[:200]}".strip()
+        said = _words(answer.text)[:_WORDS_CHARS_MAX]
+        return good, "" if good else f"{path} answered {answer.status_code} {said}".strip()
 
     async def _ask_grpc(
         self, port: int, service: str, address: str, timeout_s: float
@@ -71,3 +78,16 @@ class Prober:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
         return True, ""
+
+
+def _words(text: str) -> str:
+    """Return the message of an error document, else the text as it is, on one line."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if isinstance(content, dict):
+        error = content.get("error")
+        inner = error if isinstance(error, dict) else content
+        text = str(inner.get("message") or error or text)
+    return " ".join(text.split())

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any, Final
 
 from pdcluster_operator.clock import Clock
@@ -13,8 +14,10 @@ from pdcluster_operator.local.kubelet.environ import (
     container_argv,
     container_environment,
 )
+from pdcluster_operator.local.kubelet.last_words import SIGNALLED, LastWords
 from pdcluster_operator.local.kubelet.logs import RotatingLog
-from pdcluster_operator.local.kubelet.machine import PodMachine
+from pdcluster_operator.local.kubelet.machine import ORDINARY, Ending, PodMachine
+from pdcluster_operator.local.kubelet.memory import OomWatch
 from pdcluster_operator.local.kubelet.options import KubeletOptions
 from pdcluster_operator.local.kubelet.pod import PodSpec
 from pdcluster_operator.local.kubelet.prober import Prober
@@ -40,6 +43,7 @@ class Node:
     wake: Callable[[], None]
     stamp: Stamp
     leash: Leash
+    oom: OomWatch
 
 
 class PodRunner:
@@ -131,9 +135,14 @@ class PodRunner:
         name, clock = action.container, self._node.clock
         base = self._base[name]
         command = Command(base.argv, base.env, f"{base.mark}/{action.run}", base.cwd)
-        log = self._log(name)
+        log, words = self._log(name), LastWords()
+
+        def sink(data: bytes) -> None:
+            log.write(data)
+            words.take(data)
+
         try:
-            running = await start(command, sink=log.write, leash=self._node.leash)
+            running = await start(command, sink=sink, leash=self._node.leash)
         except OSError as error:
             message = f"{base.argv[0]}: {error.strerror or error}"
             log.write(f"cannot start: {message}\n".encode())
@@ -147,8 +156,19 @@ class PodRunner:
             code = await running.wait()
         finally:
             del self._running[name]
-        self.machine.on_exit(name, action.run, exit_code=code, now=clock.now())
+        now, ending = clock.now(), self._ending(code, words)
+        self.machine.on_exit(name, action.run, exit_code=code, now=now, ending=ending)
         self._node.wake()
+
+    def _ending(self, code: int, words: LastWords) -> Ending:
+        """Return why a run ended. The kernel may have killed the first process or one of its
+        children, whose death it then reports itself."""
+        if code == 0:
+            return ORDINARY
+        killed = code > SIGNALLED
+        message = words.errors() if killed else words.any()
+        sigkill = code == SIGNALLED + SIGKILL or SIGKILL.name in message
+        return Ending(message, sigkill and self._node.oom.rose())
 
     async def _ask(self, action: Ask) -> None:
         probe = self.machine.containers[action.container].spec.probes[action.kind]

@@ -77,10 +77,20 @@ def _state(container: Container, stamp: Stamp) -> dict[str, Any]:
     if container.started_at is None:
         return {"waiting": {"reason": "ContainerCreating"}}
     running: dict[str, Any] = {"startedAt": stamp(container.started_at)}
-    probe = container.probes.get(ProbeKind.STARTUP) or container.probes.get(ProbeKind.READINESS)
-    if probe is not None and probe.verdict is not True and probe.message:
-        running["probeMessage"] = probe.message  # ours: a person wants to know what it waits for
+    if message := _probe_message(container):
+        running["probeMessage"] = message  # ours: a person wants to know what it waits for
     return {"running": running}
+
+
+def _probe_message(container: Container) -> str:
+    """Return what the probe said that keeps a running container from being ready, or ends it."""
+    if container.stop_reason:
+        return f"{container.stop_reason}; it is being ended"
+    for kind in (ProbeKind.STARTUP, ProbeKind.READINESS):
+        probe = container.probes.get(kind)
+        if probe is not None and probe.verdict is not True:
+            return probe.message
+    return ""
 
 
 def _terminated(ended: Ended, stamp: Stamp) -> dict[str, Any]:
