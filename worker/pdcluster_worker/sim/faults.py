@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from pdcluster_worker.core.errors import Aborted, ClientGone
+from pdcluster_worker.core.errors import Aborted, ClientGone, Draining
 from pdcluster_worker.sim.network import Fate
 from pdcluster_worker.sim.node import Node, Sizes
 from pdcluster_worker.sim.schedule import LIMITS, FaultKind, FaultPlan, NodePlan, RequestPlan
@@ -20,6 +20,8 @@ _KINDS_OF: Final = {
     "write": {FaultKind.WRITE_SLOW, FaultKind.WRITE_FAILS, FaultKind.WRITE_FAILS_LATE},
     "lookup": {FaultKind.LOOKUP_SLOW, FaultKind.LOOKUP_FAILS, FaultKind.LOOKUP_LOST},
 }
+BYE_TRIES: Final = 40  # looks, 50 ms apart, for whether the last request has ended
+OLD_FRAMES: Final = 20
 _LATE_S: Final = 0.7  # at most, for whatever is late
 
 
@@ -33,7 +35,8 @@ class FaultyWorld(World):
         self._plans = {node.host: node for node in nodes}
         self._open: list[FaultPlan] = []
         self.hits: Counter[Cell] = Counter()
-        self._aimed: list[tuple[FaultPlan, int, Callable[[], None]]] = []
+        self._aimed: list[tuple[FaultPlan, Callable[[], None]]] = []
+        self.asked_at: dict[str, float] = {}  # health probes
         self.frozen_s = 0.0  # of all freezes and jumps together
         self.unproven: set[str] = set()  # dead instances whose pod has another uid now
         for plan in self._plans.values():
@@ -45,6 +48,7 @@ class FaultyWorld(World):
         sizes = Sizes(
             pages=plan.pages, rows=plan.rows, chunk_tokens=plan.chunk_tokens,
             running_max=plan.running_max, host_pages=plan.host_pages, limits=LIMITS, reserved=2,
+            odd=plan.odd,
         )  # fmt: skip
         self.add(plan.role, host, sizes=sizes, pod_uid=pod_uid)
 
@@ -67,25 +71,44 @@ class FaultyWorld(World):
             case FaultKind.ENGINE:
                 self._hit_all(fault)
                 self.nodes[fault.host].engine.fail_next = "made up"
-            case FaultKind.LEAVE | FaultKind.ABORT:
+            case FaultKind.LEAVE | FaultKind.ABORT | FaultKind.STOP:
                 self._end(fault, requests[fault.what])
-            case FaultKind.SAME_ROOM | FaultKind.ONE_LEG:
+            case FaultKind.SAME_ROOM | FaultKind.ONE_LEG | FaultKind.DECLINED:
                 pass  # part of how the requests come
+            case FaultKind.BYE:
+                self._bye(fault)
+            case FaultKind.GARBAGE:
+                self._garbage(fault)
+            case FaultKind.REPLAY:
+                self._replay(fault)
+            case FaultKind.HEALTH:
+                self._hit_all(fault)
+                self._ask_health(self.nodes[fault.host])
             case _:
                 self._open.append(fault)
-                self.at(self.now + fault.seconds, lambda: self._open.remove(fault))
+                self.at(self.now + fault.seconds, lambda: self._close(fault))
 
-    def aim(self, fault: FaultPlan, *, room: int, then: Callable[[], None]) -> None:
-        """Wait for the stage that this fault is meant for; ``room`` 0: of any request."""
-        self._aimed.append((fault, room, then))
+    def _close(self, fault: FaultPlan) -> None:
+        if fault in self._open:
+            self._open.remove(fault)
+
+    def _ask_health(self, node: Node) -> None:
+        if node.alive:
+            rid = f"health{len(self.asked_at)}"
+            self.asked_at[rid] = self.now
+            node.ask_health(rid)
+
+    def aim(self, fault: FaultPlan, then: Callable[[], None]) -> None:
+        """Wait for the stage that this fault is meant for."""
+        self._aimed.append((fault, then))
 
     def turned(self, node: Node) -> None:
         for aimed in [a for a in self._aimed if a[0].host in ("", node.role, node.host)]:
-            fault, room, then = aimed
+            fault, then = aimed
             if any(
                 request.stage is not None
                 and request.stage.value == fault.stage
-                and room in (0, request.room)
+                and fault.what in ("", request.rid)
                 for request in node.pipeline.live()
             ):
                 self._aimed.remove(aimed)
@@ -120,11 +143,59 @@ class FaultyWorld(World):
 
     def _end(self, fault: FaultPlan, request: RequestPlan) -> None:
         kind = ClientGone.kind if fault.kind is FaultKind.LEAVE else Aborted.kind
-        for role, host in (("prefill", request.prefill), ("decode", request.decode)):
-            node = self.nodes[host]
-            if fault.host in ("", role) and node.alive and request.rid in node.answers:
-                self.hit(fault.kind, node, room=request.room)
-                node.abort(request.rid, kind=kind)
+        for _, node in self.legs(request, fault.host):
+            if node.alive and request.rid in node.answers:
+                self.hit(fault.kind, node, room=request.room, rid=request.rid)
+                node.abort(request.rid, kind=kind, finished=fault.kind is FaultKind.STOP)
+
+    def legs(self, request: RequestPlan, only: str) -> list[tuple[str, Node]]:
+        """The nodes of a request's legs, or ``only`` of the one with this role."""
+        if not request.prefill:
+            return [("decode", self.nodes[request.decode])]
+        legs = (("prefill", request.prefill), ("decode", request.decode))
+        return [(role, self.nodes[host]) for role, host in legs if only in ("", role)]
+
+    def _bye(self, fault: FaultPlan) -> None:
+        """As SIGTERM does it: nobody new, the live ones end, then a farewell."""
+        node = self.nodes[fault.host]
+        if not node.alive:
+            return
+        self._hit_all(fault)
+        for request in list(node.pipeline.live()):
+            node.abort(request.rid, kind=Draining.kind)
+
+        def leave(left: int) -> None:
+            if not node.alive:
+                return
+            if list(node.pipeline.live()) and left:
+                self.at(self.now + 0.05, lambda: leave(left - 1))
+                return
+            if not list(node.pipeline.live()) and node.frozen_until <= self.now:
+                node.farewell()
+            self._kill(fault)
+
+        leave(BYE_TRIES)
+
+    def _garbage(self, fault: FaultPlan) -> None:
+        """Bytes of anybody, and frames of the past with a byte changed."""
+        node = self.nodes[fault.host]
+        self._hit_all(fault)
+        for frame in self._old_frames(node.host):
+            where = self.random.randrange(len(frame))
+            node.frames.append(frame[:where] + bytes([frame[where] ^ 1]) + frame[where + 1 :])
+            node.frames.append(frame[:where])
+            node.frames.append(self.random.randbytes(where))
+        node.wake()
+
+    def _replay(self, fault: FaultPlan) -> None:
+        self._hit_all(fault)
+        node = self.nodes[fault.host]
+        node.frames += self._old_frames(node.host)
+        node.wake()
+
+    def _old_frames(self, host: str) -> list[bytes]:
+        recent = list(self.network.recent[host])
+        return self.random.sample(recent, min(len(recent), OLD_FRAMES))
 
     # ------------------------------------------------------------------------------- fates
     def fate(self, kind: str, source: Node, *, host: str, room: int) -> Fate:
@@ -163,9 +234,9 @@ class FaultyWorld(World):
             self.story.message(host, verb + _shown(fate), what=what)
 
     # ------------------------------------------------------------------------------ counts
-    def hit(self, kind: FaultKind, node: Node, *, room: int) -> None:
+    def hit(self, kind: FaultKind, node: Node, *, room: int, rid: str = "") -> None:
         """A fault meets a request in a stage."""
-        self.hits[node.role, node.stage_of(room), kind] += 1
+        self.hits[node.role, node.stage_of(room=room, rid=rid), kind] += 1
 
     def _hit_all(self, fault: FaultPlan) -> None:
         node = self.nodes[fault.host]

@@ -4,7 +4,7 @@ Without faults: frames take a millisecond and keep their order, lookups three, w
 What a fault changes is asked of the world's rules, one message at a time.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FRAME_S: Final = 0.001
 LOOKUP_S: Final = 0.003
+RECENT_MAX: Final = 64
 HELD_MAX: Final = 64  # frames that wait for a process to listen again, per host
 
 
@@ -50,6 +51,8 @@ class Network:
 
     def __init__(self, world: "World") -> None:
         self._world = world
+        # What came lately, by host: to be played again.
+        self.recent: defaultdict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=RECENT_MAX))
         self._held: defaultdict[str, list[bytes]] = defaultdict(list)
 
     # ------------------------------------------------------------------------------ frames
@@ -65,6 +68,7 @@ class Network:
 
     def _deliver(self, host: str, frame: bytes) -> None:
         node = self._world.nodes.get(host)
+        self.recent[host].append(frame)
         if node is not None and node.alive:
             node.frames.append(frame)
             node.wake()
@@ -87,7 +91,7 @@ class Network:
             if node is not None and node.alive and fate.fails_after is None:
                 outcome = Contact(
                     instance=node.instance, pod_uid=node.pod_uid, host=node.host, port=8997,
-                    fingerprint="f",
+                    fingerprint=node.fingerprint,
                 )  # fmt: skip
             asker.lookups.append((address, outcome))
             asker.wake()

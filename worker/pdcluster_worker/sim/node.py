@@ -29,8 +29,17 @@ from pdcluster_worker.pipeline.effects import (
 from pdcluster_worker.pipeline.peers import PeerLimits, PeerTable
 from pdcluster_worker.pipeline.prefill import PrefillPipeline
 from pdcluster_worker.sim.pools import WatchedPages, WatchedRows
-from pdcluster_worker.sim.toy import PAGE_TOKENS, HostMemory, RowMemory, ToyEngine
-from pdcluster_worker.wire.local import Abort, Failed, Hop, Sampling, Submit, Tokens
+from pdcluster_worker.sim.toy import EOS, PAGE_TOKENS, HostMemory, RowMemory, ToyEngine
+from pdcluster_worker.wire.local import (
+    FAKE_HOST,
+    Abort,
+    Decline,
+    Failed,
+    Hop,
+    Sampling,
+    Submit,
+    Tokens,
+)
 from pdcluster_worker.wire.notice import unpack
 from pdcluster_worker.wire.peer import FrameCodec, Introduction, Publish
 
@@ -59,7 +68,9 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Of one node."""
+    """Of one node, and what does not fit the others: its fingerprint, its schema, or nothing."""
+
+    odd: str = ""
 
     pages: int = 64
     rows: int = 9
@@ -77,6 +88,7 @@ class Node:
         self, world: "World", role: str, host: str, *, sizes: Sizes, pod_uid: str = ""
     ) -> None:
         self.world, self.role, self.host, self.sizes = world, role, host, sizes
+        self.fingerprint = "odd" if sizes.odd == "fingerprint" else "usual"
         self.pod_uid = pod_uid or f"uid-{host}"
         self.alive = True
         self.frozen_until = 0.0
@@ -94,6 +106,7 @@ class Node:
         self.joined: set[str] = set()
         self.prepared: set[int] = set()  # tickets of writes made ready
         self.answers: dict[str, Answer] = {}
+        self.prompts: dict[str, int] = {}  # tokens
         self.codec = FrameCodec(
             cluster="sim", token="", instance=self.instance, frame_bytes_max=1 << 20
         )
@@ -112,7 +125,7 @@ class Node:
             chunk_tokens=sizes.chunk_tokens,
             running_max=sizes.running_max,
             reserved_decode_tokens=sizes.reserved,
-            eos_token_ids=(0,),
+            eos_token_ids=(EOS,),
             limits=sizes.limits,
         )
         if self.role == "aggregated":
@@ -128,8 +141,9 @@ class Node:
 
     def _peers(self, outbox: list[Effect]) -> PeerTable:
         intro = Introduction(
-            role=self.role, pod_uid=self.pod_uid, host=self.host, port=8997, fingerprint="f",
-            schema="s", transport="sim", agent=self.instance, metadata=b"", regions=(),
+            role=self.role, pod_uid=self.pod_uid, host=self.host, port=8997,
+            fingerprint=self.fingerprint, schema="odd" if self.sizes.odd == "schema" else "usual",
+            transport="sim", agent=self.instance, metadata=b"", regions=(),
         )  # fmt: skip
         limits = self.sizes.limits
         return PeerTable(
@@ -157,6 +171,28 @@ class Node:
         """As `roles.loop.Loop.turn` does it."""
         pipeline, now = self.pipeline, at + self.ahead_s
         busy = bool(self.notices or self.frames or self.lookups or self.outcomes)
+        self._hear(now)
+        result = self.engine.poll(at)
+        if result is not None:
+            pipeline.batch_done(result, now)
+            pipeline.prober.done(result)
+        idle = self.engine.steps is None
+        pipeline.tick(now, engine_idle=idle)
+        pipeline.prober.tick(engine_idle=idle)
+        busy = busy or bool(pipeline.outbox) or result is not None
+        while pipeline.outbox:
+            for effect in pipeline.drain_outbox():
+                self._do(effect, at)
+        pipeline.ended.clear()
+        if busy:
+            self.pools.check()
+        self.turn_at = at + (BUSY_S if busy else IDLE_S)
+        if self.engine.steps is not None:
+            self.turn_at = min(self.turn_at, max(at + 1e-6, self.engine.done_at))
+
+    def _hear(self, now: float) -> None:
+        """What has come in."""
+        pipeline = self.pipeline
         for data in self._take(self.notices):
             notice = unpack(data)
             if notice.reader == self.instance:
@@ -171,20 +207,6 @@ class Node:
             pipeline.resolved(address, outcome, now=now)
         for told in self._take(self.outcomes):
             told(now)
-        result = self.engine.poll(at)
-        if result is not None:
-            pipeline.batch_done(result, now)
-        pipeline.tick(now, engine_idle=self.engine.steps is None)
-        busy = busy or bool(pipeline.outbox) or result is not None
-        while pipeline.outbox:
-            for effect in pipeline.drain_outbox():
-                self._do(effect, at)
-        pipeline.ended.clear()
-        if busy:
-            self.pools.check()
-        self.turn_at = at + (BUSY_S if busy else IDLE_S)
-        if self.engine.steps is not None:
-            self.turn_at = min(self.turn_at, max(at + 1e-6, self.engine.done_at))
 
     @staticmethod
     def _take(inbox: list[T]) -> list[T]:
@@ -235,30 +257,64 @@ class Node:
 
     # ---------------------------------------------------------------------------- the client
     def submit(
-        self, rid: str, prompt: list[int], *, room: int, prefill: str, max_new: int = 8
+        self,
+        rid: str,
+        prompt: list[int],
+        *,
+        room: int,
+        prefill: str,
+        max_new: int = 8,
+        stop: tuple[int, ...] = (),
     ) -> Answer:
+        """A request comes; ``stop`` are token ids that end it."""
         hop = Hop(host=prefill, port=8998, room=room) if self.role != "aggregated" else None
         answer = self.answers[rid] = Answer()
+        self.prompts[rid] = len(prompt)
         message = Submit(
             rid=rid,
             input_ids=np.array(prompt, "<i4").tobytes(),
-            sampling=Sampling(max_new_tokens=max_new, ignore_eos=True, logprobs=0),
+            sampling=Sampling(
+                max_new_tokens=max_new, ignore_eos=not stop, stop_token_ids=stop, logprobs=0
+            ),
             hop=hop,
         )
         self.pipeline.submit(message, self.world.now + self.ahead_s)
         self.wake()
         return answer
 
-    def abort(self, rid: str, *, kind: str) -> None:
-        """The frontend ends a request."""
-        message = Abort(rid=rid, reason="told to", kind=kind)
+    def ask_health(self, rid: str) -> None:
+        """A probe: one token, without a peer."""
+        self.answers[rid] = Answer()
+        hop = Hop(host=FAKE_HOST, port=1, room=1)
+        message = Submit(rid=rid, input_ids=b"\0\0\0\0", sampling=Sampling(), hop=hop)
+        self.pipeline.submit(message, self.world.now + self.ahead_s)
+        self.wake()
+
+    def decline(self, *, room: int, prefill: str, kind: str) -> None:
+        """The frontend refuses a request that never becomes one here."""
+        hop = Hop(host=prefill, port=8998, room=room)
+        self.pipeline.decline(Decline(hop=hop, kind=kind, message="told to"), self.world.now)
+        self.wake()
+
+    def abort(self, rid: str, *, kind: str, finished: bool = False) -> None:
+        """The frontend ends a request; ``finished``: it has seen a stop string."""
+        answer = self.answers.get(rid)
+        if finished and answer is not None and not answer.ended:
+            answer.finish, answer.ended_at = "stop", self.world.now
+        message = Abort(rid=rid, reason="told to", kind=kind, finished=finished)
         self.pipeline.abort(message, self.world.now + self.ahead_s)
         self.wake()
 
-    def stage_of(self, room: int) -> str:
-        """Of the live request with this room, "-" without one."""
+    def farewell(self) -> None:
+        """What is said before the process ends in order."""
+        for effect in self.pipeline.farewell():
+            self._do(effect, self.world.now)
+
+    def stage_of(self, *, room: int, rid: str = "") -> str:
+        """Of the live request with this room, or of this name where there are no rooms; "-"."""
         for request in self.pipeline.live():
-            if request.room == room and request.stage is not None:
+            mine = request.room == room if request.room else request.rid == rid
+            if mine and request.stage is not None:
                 return request.stage.value
         return "-"
 

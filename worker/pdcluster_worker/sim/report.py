@@ -5,28 +5,36 @@ from collections.abc import Iterable
 from typing import Final
 
 from pdcluster_api.states import Stage
-from pdcluster_worker.pipeline import decode_table, prefill_table
 from pdcluster_worker.sim.faults import Cell
-from pdcluster_worker.sim.schedule import FaultKind, Schedule
+from pdcluster_worker.sim.schedule import STAGES_OF, FaultKind, Schedule
 from pdcluster_worker.sim.story import Line
 
 LOOKUPS: Final = {FaultKind.LOOKUP_SLOW, FaultKind.LOOKUP_FAILS, FaultKind.LOOKUP_LOST}
+ONE_LEGGED: Final = {FaultKind.ONE_LEG, FaultKind.DECLINED}
+MESSAGES: Final = LOOKUPS | {
+    FaultKind.DROP, FaultKind.TWICE, FaultKind.LATE,
+    FaultKind.NOTICE_LOST, FaultKind.NOTICE_TWICE, FaultKind.NOTICE_LATE,
+    FaultKind.WRITE_SLOW, FaultKind.WRITE_FAILS, FaultKind.WRITE_FAILS_LATE,
+}  # fmt: skip
 
 
 def possible_cells() -> set[Cell]:
     """Every role and stage that each fault can meet a request in."""
     cells: set[Cell] = set()
-    for role, table in (("prefill", prefill_table.TABLE), ("decode", decode_table.TABLE)):
-        for stage in {stage for stage, _ in table if stage is not None}:
-            cells |= {(role, stage.value, kind) for kind in FaultKind}
+    for role, stages in STAGES_OF.items():
+        for stage in stages:
+            cells |= {(role, stage, kind) for kind in FaultKind}
     return {cell for cell in cells if not _impossible(*cell)}
 
 
 def _impossible(role: str, stage: str, kind: FaultKind) -> bool:
+    if role == "aggregated":
+        return kind in MESSAGES or kind in (FaultKind.SAME_ROOM, *ONE_LEGGED)
     if role == "prefill":
         # A prefill looks nobody up, and starts nothing before decode has published.
-        return kind in LOOKUPS or (kind is FaultKind.ONE_LEG and stage != Stage.BOOTSTRAP)
-    return kind is FaultKind.ONE_LEG and stage not in (
+        absent = kind in ONE_LEGGED and stage != Stage.BOOTSTRAP
+        return absent or kind in LOOKUPS or kind is FaultKind.STOP
+    return kind in ONE_LEGGED and stage not in (
         Stage.HANDSHAKE, Stage.PREALLOC, Stage.TRANSFER, Stage.DEFERRED,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from pdcluster_worker.sim.faults import Cell, FaultyWorld
 from pdcluster_worker.sim.node import Node
 from pdcluster_worker.sim.schedule import (
     ARRIVALS_S,
+    BY_RID,
     FAULT_S_MAX,
     FAULTS_S,
     LIMITS,
@@ -18,10 +19,10 @@ from pdcluster_worker.sim.schedule import (
     Schedule,
 )
 from pdcluster_worker.sim.story import Story
+from pdcluster_worker.sim.toy import EOS, oracle
 from pdcluster_worker.sim.world import Violation
 
 QUIET_S: Final = 2 * LIMITS.orphan_ttl_s + LIMITS.queue_timeout_s + LIMITS.transfer_timeout_s
-BY_RID: Final = {FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.ONE_LEG}
 PROBE_S: Final = 3.0  # for one request after everything
 # Waits one after the other that a request may go through, and the pass that each may have to see
 # out before it is noticed.
@@ -78,10 +79,12 @@ class Day:
         """Raises Violation, or whatever a pipeline raises."""
         world = self.world
         start = world.now
-        one_leg = (f for f in self.schedule.faults if f.kind is FaultKind.ONE_LEG)
-        legless = {fault.what: fault.host for fault in one_leg}
+        missing = {
+            f.what: f for f in self.schedule.faults
+            if f.kind in (FaultKind.ONE_LEG, FaultKind.DECLINED)
+        }  # fmt: skip
         for request in self.schedule.requests:
-            self._plan(request, start, only=legless.get(request.rid))
+            self._plan(request, start, missing=missing.get(request.rid))
         for fault in self.schedule.faults:
             if fault.kind not in BY_RID or fault.what in self._requests:  # else shrunk away
                 self._plan_fault(fault, start)
@@ -101,23 +104,30 @@ class Day:
                 self.world.begin(fault, self._requests)
 
         if fault.stage:
-            request = self._requests.get(fault.what)
-            self.world.aim(fault, room=request.room if request else 0, then=begin)
+            self.world.aim(fault, begin)
         else:
             self.world.at(start + fault.at, begin)
 
     # ---------------------------------------------------------------------------- requests
-    def _plan(self, request: RequestPlan, start: float, *, only: str | None) -> None:
+    def _plan(self, request: RequestPlan, start: float, *, missing: FaultPlan | None) -> None:
+        """Both legs, or, where one is ``missing``, the leg that its host names."""
         for role, at in (("prefill", request.at_prefill), ("decode", request.at_decode)):
             if at is None:
                 continue
-            what = self._come if only in (None, "", role) else self._never_come
-            self.world.at(start + at, lambda w=what, r=role: w(request, r))  # type: ignore[misc]
+            if missing is None or missing.host in ("", role) or not request.prefill:
+                self.world.at(start + at, lambda r=role: self._come(request, r))  # type: ignore[misc]
+            else:
+                self.world.at(start + at, lambda r=role: self._miss(request, r, missing))  # type: ignore[misc]
 
-    def _never_come(self, request: RequestPlan, role: str) -> None:
-        """The other leg waits in vain."""
-        host = request.decode if role == "prefill" else request.prefill
-        self.world.hit(FaultKind.ONE_LEG, self.world.nodes[host], room=request.room)
+    def _miss(self, request: RequestPlan, role: str, fault: FaultPlan) -> None:
+        """The other leg waits in vain, or is told that this one was declined."""
+        here, there = request.prefill, request.decode
+        if role == "decode":
+            here, there = there, here
+        self.world.hit(fault.kind, self.world.nodes[there], room=request.room)
+        if fault.kind is FaultKind.DECLINED and self.world.nodes[here].alive:
+            kind = "draining" if fault.share < 1 else "invalid_request_error"
+            self.world.nodes[here].decline(room=request.room, prefill=request.prefill, kind=kind)
 
     def _come(self, request: RequestPlan, role: str, *, rid: str = "") -> None:
         world = self.world
@@ -125,26 +135,31 @@ class Day:
         rid = rid or request.rid
         if not node.alive or rid in node.answers:
             return  # nobody takes it
-        world.expected[rid] = (request.tokens(), request.max_new)
+        right = oracle(request.tokens(), request.max_new)
+        stop = right[request.stop_after - 1 : request.stop_after] if request.stop_after else []
+        ends = [index for index, token in enumerate(right) if stop and token in (*stop, EOS)]
+        world.expected[rid] = right[: ends[0] + 1] if ends else right
         world.story.request(node.host, rid=rid, plan=request)
         self._came.append((node, rid, world.now))
         node.submit(
             rid, request.tokens(), room=request.room, prefill=request.prefill,
-            max_new=request.max_new,
+            max_new=request.max_new, stop=tuple(stop),
         )  # fmt: skip
 
     def _again(self, fault: FaultPlan) -> None:
         """A router that tries again, with the room of before."""
         request = self._requests[fault.what]
-        for role, host in (("prefill", request.prefill), ("decode", request.decode)):
-            node = self.world.nodes[host]
-            if fault.host in ("", role) and node.alive:
+        for role, node in self.world.legs(request, fault.host):
+            if node.alive:
                 self.world.hit(FaultKind.SAME_ROOM, node, room=request.room)
                 self._come(request, role, rid=f"{request.rid}0{fault.at:.3f}".replace(".", ""))
 
     # ------------------------------------------------------------------------------ verdict
     def _judge_answers(self) -> None:
         kinds = by_kind()
+        for node in self.world.nodes.values():
+            for rid in (rid for rid in node.answers if rid.startswith("health")):
+                self._came.append((node, rid, self.world.asked_at[rid]))
         for node, rid, came in self._came:
             answer = node.answers[rid]
             if not node.alive:
@@ -179,8 +194,10 @@ class Day:
         for number, (prefill, decode) in enumerate(pairs, start=1):
             if decode.pools.pages.count().quarantined or decode.pools.rows.count().quarantined:
                 continue
+            if prefill.sizes.odd != decode.sizes.odd:
+                continue
             rid, room, prompt = f"probe{number}", 10_000 + number, [number] * 5
-            self.world.expected[rid] = (prompt, 3)
+            self.world.expected[rid] = oracle(prompt, 3)
             for node in (prefill, decode):
                 node.submit(rid, prompt, room=room, prefill=prefill.host, max_new=3)
             answers = [node.answers[rid] for node in (prefill, decode)]

@@ -9,12 +9,14 @@ from enum import StrEnum
 from typing import Final
 
 from pdcluster_api.launch import LimitSpec
-from pdcluster_worker.pipeline import decode_table, prefill_table
+from pdcluster_worker.pipeline import aggregated, decode_table, prefill_table
 
 REQUESTS_MIN: Final = 8
 FAULTS_MIN: Final = 2
 ARRIVALS_S: Final = 1.5  # requests come within this time
 FAULTS_S: Final = 2.0  # and faults begin within this
+ODD: Final = 0.1  # share of days on which one worker does not fit the others
+ALONE: Final = 0.35  # share of days with a worker that does both
 CROWDED: Final = 0.25  # share of days on which one decode has too little memory
 FAULT_S_MAX: Final = 2.5  # none lasts longer
 # Short limits, so that a day is short; their order is the product's.
@@ -60,16 +62,29 @@ class FaultKind(StrEnum):
     ABORT = "abort asked for"
     SAME_ROOM = "room used twice"
     ONE_LEG = "one leg only"
+    DECLINED = "one leg declined"
+    STOP = "stop string seen"
+    BYE = "ended in order, restarted"
+    GARBAGE = "garbage received"
+    REPLAY = "old frames received"
+    HEALTH = "health asked"
 
 
 AIMED: Final = (
     FaultKind.KILL, FaultKind.REPLACE, FaultKind.FREEZE, FaultKind.JUMP, FaultKind.ENGINE,
-    FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM,
+    FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.STOP, FaultKind.BYE,
+    FaultKind.GARBAGE, FaultKind.REPLAY, FaultKind.HEALTH,
 )  # fmt: skip
+# Those that concern one request, on the legs that ``host`` names.
+BY_RID: Final = frozenset((
+    FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.ONE_LEG, FaultKind.DECLINED,
+    FaultKind.STOP,
+))  # fmt: skip
 AIMED_SHARE: Final = 0.6
 STAGES_OF: Final = {
     "prefill": tuple(sorted({s.value for s, _ in prefill_table.TABLE if s is not None})),
     "decode": tuple(sorted({s.value for s, _ in decode_table.TABLE if s is not None})),
+    "aggregated": tuple(sorted({s.value for s, _ in aggregated.TABLE if s is not None})),
 }
 
 
@@ -84,6 +99,7 @@ class NodePlan:
     chunk_tokens: int
     running_max: int
     host_pages: int
+    odd: str = ""  # what does not fit the others: "fingerprint", "schema" or nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,7 @@ class RequestPlan:
     decode: str
     at_prefill: float | None
     at_decode: float | None
+    stop_after: int = 0  # tokens until one comes that the request calls its stop token; 0: none
 
     def tokens(self) -> list[int]:
         """The prompt, its own for every request."""
@@ -134,14 +151,22 @@ def make_schedule(seed: int) -> Schedule:
     """The day of a seed."""
     dice = random.Random(seed)  # noqa: S311 - not for secrets
     crowded = dice.random() < CROWDED
-    nodes = tuple(
+    nodes = [
         _crowd(_node(dice, role, number), crowded=crowded)
         for role in ("prefill", "decode")
         for number in range(dice.choice((1, 1, 2, 2, 3, 4)))
-    )
-    requests = tuple(_requests(dice, nodes, crowded=crowded))
+    ]
+    if dice.random() < ODD:
+        index = dice.randrange(len(nodes))
+        nodes[index] = replace(nodes[index], odd=dice.choice(("fingerprint", "schema")))
+    requests = _requests(dice, nodes, crowded=crowded)
+    if dice.random() < ALONE:
+        nodes.append(_crowd(_node(dice, "aggregated", 0), crowded=crowded))
+        requests += _requests_alone(dice, nodes[-1].host, first=len(requests) + 1)
     faults = [_fault(dice, nodes, requests) for _ in range(FAULTS_MIN + dice.randrange(4))]
-    return Schedule(seed, nodes, requests, tuple(sorted(faults, key=lambda fault: fault.at)))
+    return Schedule(
+        seed, tuple(nodes), tuple(requests), tuple(sorted(faults, key=lambda fault: fault.at))
+    )
 
 
 def _node(dice: random.Random, role: str, number: int) -> NodePlan:
@@ -163,9 +188,14 @@ def _crowd(node: NodePlan, *, crowded: bool) -> NodePlan:
     return replace(node, pages=16, rows=9, running_max=8, host_pages=max(node.host_pages, 8))
 
 
-def _requests(
-    dice: random.Random, nodes: tuple[NodePlan, ...], *, crowded: bool
-) -> list[RequestPlan]:
+def _requests_alone(dice: random.Random, host: str, *, first: int) -> list[RequestPlan]:
+    """For a worker that does both: it needs nobody."""
+    numbers = range(first, first + dice.choice((4, 12)))
+    requests = [_request(dice, number, [""], [host]) for number in numbers]
+    return [replace(request, at_prefill=None) for request in requests]
+
+
+def _requests(dice: random.Random, nodes: list[NodePlan], *, crowded: bool) -> list[RequestPlan]:
     prefills = [node.host for node in nodes if node.role == "prefill"]
     decodes = [node.host for node in nodes if node.role == "decode"]
     count = REQUESTS_MIN + dice.randrange(9)
@@ -190,19 +220,20 @@ def _request(
         decode=dice.choice(decodes),
         at_prefill=first,
         at_decode=second,
+        stop_after=dice.choice((0, 0, 0, 1, 3)),
     )
 
 
-def _fault(
-    dice: random.Random, nodes: tuple[NodePlan, ...], requests: tuple[RequestPlan, ...]
-) -> FaultPlan:
+def _fault(dice: random.Random, nodes: list[NodePlan], requests: list[RequestPlan]) -> FaultPlan:
     kind = dice.choice(tuple(FaultKind))
     host = dice.choice(nodes).host
     what = ""
     if kind in (FaultKind.DROP, FaultKind.TWICE, FaultKind.LATE):
         what, host = dice.choice((*FRAMES, *FRAMES, "any")), dice.choice((host, ""))
-    elif kind in (FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.ONE_LEG):
+    elif kind in BY_RID:
         what, host = dice.choice(requests).rid, dice.choice(("prefill", "decode", ""))
+    if kind is FaultKind.STOP:
+        host = "decode"  # a prefill's answer is over with its first token
     stage = ""
     if kind in AIMED and dice.random() < AIMED_SHARE:
         stage = dice.choice(STAGES_OF[_role_of(host, nodes)])
@@ -217,6 +248,6 @@ def _fault(
     )
 
 
-def _role_of(host: str, nodes: tuple[NodePlan, ...]) -> str:
+def _role_of(host: str, nodes: list[NodePlan]) -> str:
     """Of a host; a request's fault names a role, or hits both, which starts at decode."""
     return next((node.role for node in nodes if node.host == host), host or "decode")

@@ -18,6 +18,7 @@ from pdcluster_worker.core.ports import (
 
 PAGE_TOKENS = 4
 VOCAB = 251
+EOS = 0
 MASK = (1 << 64) - 1
 EMPTY_ROW = RowContent(
     room=0, generation=0, token=0, prompt_tokens=0, cached_tokens=0, logprob=None, top=()

@@ -14,7 +14,7 @@ from pdcluster_worker.pipeline.effects import Write
 from pdcluster_worker.sim.network import Fate, Network
 from pdcluster_worker.sim.node import Answer, Node, Sizes
 from pdcluster_worker.sim.pools import Tenancy
-from pdcluster_worker.sim.toy import PAGE_TOKENS, oracle
+from pdcluster_worker.sim.toy import PAGE_TOKENS
 from pdcluster_worker.wire.notice import Notice
 from pdcluster_worker.wire.peer import Body, Publish
 
@@ -48,7 +48,7 @@ class World:
         # For tests by hand; `faults` replaces `fate`.
         self.drop: Callable[[object], bool] = lambda _body: False
         self.write_delay: Callable[[Write], float] = lambda _write: self.random.uniform(1e-5, 1e-2)
-        self.expected: dict[str, tuple[list[int], int]] = {}  # rid -> prompt, tokens at most
+        self.expected: dict[str, list[int]] = {}  # rid -> the fault-free answer
 
     def add(self, role: str, host: str, *, sizes: Sizes | None = None, pod_uid: str = "") -> Node:
         """A node, or the next process behind the same host and, unless told otherwise, pod."""
@@ -144,9 +144,9 @@ class World:
         """Every token is the one that the fault-free run gives."""
         if rid not in self.expected:
             return
-        prompt, most = self.expected[rid]
-        room_left = node.sizes.pages * PAGE_TOKENS - len(prompt) + 1  # the last token needs no KV
-        right = oracle(prompt, min(most, room_left) if node.role != "prefill" else 1)
+        # The last token needs no KV.
+        room_left = node.sizes.pages * PAGE_TOKENS - node.prompts[rid] + 1
+        right = self.expected[rid][: room_left if node.role != "prefill" else 1]
         if answer.tokens != right[: len(answer.tokens)]:
             self.violated(f"{node.host}: {rid} answers {answer.tokens}, right is {right}")
         if answer.finish is not None and len(answer.tokens) != len(right):
