@@ -50,7 +50,10 @@ def test_one_seed_is_one_history() -> None:
 
 
 def without_faults(seed: int) -> Schedule:
-    return replace(make_schedule(seed), faults=())
+    """Nor workers that do not fit the others."""
+    schedule = make_schedule(seed)
+    nodes = tuple(replace(node, odd="") for node in schedule.nodes)
+    return replace(schedule, nodes=nodes, faults=())
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -60,7 +63,7 @@ def test_a_day_without_faults_serves_what_fits(seed: int) -> None:
     # Waiting for a small pool may take too long; nothing else goes wrong.
     assert set(result.outcomes) <= {
         "length", "context_length_exceeded", "bootstrap_timeout", "queue_timeout", "peer_refused",
-        "overloaded", "peer_incompatible", "stop",
+        "overloaded", "stop",
     }  # fmt: skip
     served = result.outcomes["length"] + result.outcomes["stop"]
-    assert served > result.outcomes.total() / 3
+    assert served > result.outcomes.total() / 2
