@@ -2,6 +2,7 @@
 
 OperatorError
 ├── ManifestError       the document is wrong; carries every problem      exit code 2
+├── SettingError        an environment variable of ours is wrong            exit code 2
 ├── LocalRunError       this machine cannot run it
 │   ├── AlreadyRunning  a cluster of that name runs here
 │   ├── NotRunning      no cluster of that name runs here
@@ -35,6 +36,12 @@ class ManifestError(OperatorError):
         )
         self.source = source
         self.problems = problems
+
+
+class SettingError(OperatorError):
+    """An environment variable of ours is wrong."""
+
+    exit_code = 2
 
 
 class LocalRunError(OperatorError):

@@ -3,14 +3,18 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
 from pdcluster_api.names import ENV_CACHE_DIR
+from pdcluster_operator.errors import SettingError
 
 ENV_STATE_DIR: Final = "PDCLUSTER_STATE_DIR"
 ENV_LOCAL_RANGE: Final = "PDCLUSTER_LOCAL_RANGE"
 _OURS: Final = "PDCLUSTER_"
+_LOOPBACK: Final = IPv4Network("127.0.0.0/8")
+_PREFIX_BITS_MAX: Final = 29  # six addresses: a pair, its router, and room for a replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,21 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         state_dir=Path(state),
         cache_dir=Path(cache),
-        local_range=env.get(ENV_LOCAL_RANGE, "127.77.0.0/16"),
+        local_range=_loopback(env.get(ENV_LOCAL_RANGE) or "127.77.0.0/16"),
         inherited={key: value for key, value in env.items() if not key.startswith(_OURS)},
     )
+
+
+def _loopback(text: str) -> str:
+    """Return a range that this machine answers on without set-up and that holds some pods."""
+    try:
+        network = IPv4Network(text)
+    except ValueError as error:
+        raise SettingError(f"{ENV_LOCAL_RANGE}: {error}") from error
+    if not network.subnet_of(_LOOPBACK) or network.prefixlen > _PREFIX_BITS_MAX:
+        allowed = f"must lie within {_LOOPBACK} and be no smaller than /{_PREFIX_BITS_MAX}"
+        raise SettingError(f"{ENV_LOCAL_RANGE}: {text} is not allowed: {allowed}")
+    return text
 
 
 def keep_grpc_out_of_forks() -> None:

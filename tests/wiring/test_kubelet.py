@@ -173,6 +173,12 @@ async def test_what_a_local_run_cannot_do_is_said(tmp_path: Path) -> None:
         await until(lambda: bad.status.get("phase") == "Failed")
         await until(lambda: container(missing, "main").get("restartCount", 0) >= 1)
         assert "emptyDir, secret, hostPath" in bad.status["message"]
+        (tmp_path / "file").touch()
+        path = {"path": str(tmp_path / "file/below"), "type": "DirectoryOrCreate"}
+        volume = {"name": "x", "hostPath": path}
+        unmade = source.create(pod("unmade", python("main", SLEEP), volumes=[volume]))
+        await until(lambda: unmade.status.get("phase") == "Failed")
+        assert "Not a directory" in unmade.status["message"]
         assert "no-such-program" in log_text(tmp_path, "missing", "main")
 
 

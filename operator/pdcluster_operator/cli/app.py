@@ -37,13 +37,20 @@ def make_app() -> typer.Typer:
     return app
 
 
-def main() -> None:
+def run() -> None:
     """Run; what the person can act on is one line, without a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     try:
         make_app()()
     except OperatorError as error:
-        console = Console(stderr=True, soft_wrap=True)
-        console.print("[red]error:[/]", end=" ", highlight=False)
-        console.print(str(error), markup=False, highlight=False)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except OSError as error:  # a disk that is full, a folder that must not be written
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror or error}", 1)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    console = Console(stderr=True, soft_wrap=True)
+    console.print("[red]error:[/]", end=" ", highlight=False)
+    console.print(message, markup=False, highlight=False)
+    sys.exit(exit_code)

@@ -1,25 +1,19 @@
 """`pdcluster up FILE`: run a cluster on this machine."""
 
 import asyncio
-import subprocess
-import sys
-from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from pdcluster_operator.cli.common import FileArgument, control_of, read_manifest, wait_until
+from pdcluster_operator.cli.common import FileArgument, read_manifest
+from pdcluster_operator.cli.detach import run_detached
 from pdcluster_operator.cli.view import View, make_view
-from pdcluster_operator.errors import LocalRunError, NotRunning
-from pdcluster_operator.local.kubelet.last_words import exit_words
 from pdcluster_operator.local.rundir import RunDir
 from pdcluster_operator.local.session import Session
 from pdcluster_operator.settings import Settings, load_settings
 from pdcluster_operator.spec import PDCluster
-
-_TAIL_LINES: Final = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +31,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         cluster, settings = read_manifest(file), load_settings()
         if detach:
-            _detach(file, RunDir(settings.state_dir, cluster.metadata.name), wait_s)
+            rundir = RunDir(settings.state_dir, cluster.metadata.name)
+            run_detached(file, rundir, wait_s=wait_s)
             return
         view = make_view(Console(), plain=plain)
         asyncio.run(run_until_stopped(cluster, settings, view=view))
@@ -75,70 +70,3 @@ async def keep_showing(session: Session, view: View) -> None:
     while True:
         view.show(session.snapshot())
         await asyncio.sleep(0.25)
-
-
-def _detach(file: Path, rundir: RunDir, wait_s: float) -> None:
-    if rundir.held():
-        with rundir.owned():  # raises with the right words
-            return
-    rundir.path.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pdcluster_operator.cli", "up", str(file), "--plain"]
-    with rundir.up_log.open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    typer.echo(f"{rundir.name}: process {process.pid}, log {rundir.up_log}")
-    outcome = _Outcome(process, rundir)
-    try:
-        if wait_until(outcome.known, wait_s=wait_s):
-            return
-    except KeyboardInterrupt:
-        typer.echo(f"\n{_goes_on(rundir)}", err=True)
-        raise
-    reason = _snapshot(rundir).get("reason") or "starting"
-    raise LocalRunError(
-        f"{rundir.name} does not serve after {wait_s:g} s: {reason}\n{_goes_on(rundir)}"
-    )
-
-
-class _Outcome:
-    """Says whether a detached start has come to an end; raises when it is a bad one."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", rundir: RunDir) -> None:
-        self._process = process
-        self._rundir = rundir
-
-    def known(self) -> bool:
-        name, up_log = self._rundir.name, self._rundir.up_log
-        if self._process.poll() is not None:
-            lines = up_log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-            code = self._process.returncode
-            said = "\n".join(lines)
-            raise LocalRunError(f"{name} ended with {exit_words(code)}; it said\n{said}")
-        snapshot = _snapshot(self._rundir)
-        if why := snapshot.get("hopeless"):
-            raise LocalRunError(f"{why}\n{_goes_on(self._rundir)}")
-        if snapshot.get("phase") == "serving":
-            typer.echo(f"{name} serves at {snapshot['endpoint']}/v1")
-            return True
-        return False
-
-
-def _goes_on(rundir: RunDir) -> str:
-    name = rundir.name
-    return (
-        f"{name} goes on trying in the background; look with `pdcluster status {name}`, "
-        f"end it with `pdcluster down {name}`"
-    )
-
-
-def _snapshot(rundir: RunDir) -> dict[str, Any]:
-    """Return the snapshot; empty while the control socket is not there yet."""
-    try:
-        return control_of(rundir).status()
-    except NotRunning:
-        return {}

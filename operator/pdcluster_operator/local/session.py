@@ -136,7 +136,8 @@ class Session:
             what = summary(pod)
             if what["phase"] == "Failed" or (not pod.ready and what["restarts"] >= _RESTARTS_MAX):
                 why = what["lastEnd"] or what["message"]
-                return f"{pod.name}: {why} (after {what['restarts']} restarts)"
+                times = f" (after {what['restarts']} restarts)" if what["restarts"] else ""
+                return f"{pod.name}: {why}{times}"
         return ""
 
     async def ended(self) -> None:

@@ -1,7 +1,9 @@
 """YAML text to plain data, with what the YAML library would let pass.
 
 A key written twice is the usual slip of a long manifest, and the library keeps the last one without
-a word. Anchors are allowed as long as what they expand to stays small and ends.
+a word. Anchors are allowed as long as what they expand to stays small and ends. Dates stay text, as
+for the API server. What JSON cannot say (other tags, keys that are no text, numbers without bounds)
+is refused here, where the line is known: everything behind reads and writes JSON.
 """
 
 import re
@@ -13,7 +15,23 @@ import yaml
 from pdcluster_api.schema import Problem
 
 VALUES_MAX: Final = 100_000  # of one document, with every alias written out
+NUMBER_CHARS_MAX: Final = 40
+_TAG: Final = "tag:yaml.org,2002:"
+_JSON_TAGS: Final = frozenset(
+    f"{_TAG}{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")
+)
+_KEY_TAGS: Final = (f"{_TAG}str", f"{_TAG}merge")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads a date as the text that it is."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 class NotYaml(ValueError):
@@ -25,11 +43,11 @@ def read_documents(text: str) -> tuple[list[Any], list[Problem]]:
     raises `NotYaml`."""
     documents, problems = [], []
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         while loader.check_node() and (node := loader.get_node()) is not None:
             walk = _Walk()
             problems += walk.problems(node, "")
-            if walk.values <= VALUES_MAX and not walk.endless:
+            if walk.readable:
                 documents.append(loader.construct_document(node))
     except yaml.YAMLError as error:
         raise NotYaml(" ".join(str(error).split())) from error
@@ -46,7 +64,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.values = 0
-        self.endless = False
+        self.readable = True  # as plain data; else there is nothing to decode
         self._open: set[int] = set()
         self._seen: set[int] = set()
 
@@ -55,6 +73,7 @@ class _Walk:
         found = list(self._below(node, path))
         if self.values > VALUES_MAX:
             limit = f"must be at most {VALUES_MAX} values"
+            self.readable = False
             found.append(Problem(path, "too large once its aliases are written out", limit))
         return found
 
@@ -63,14 +82,23 @@ class _Walk:
         if self.values > VALUES_MAX:
             return
         if id(node) in self._open:
-            self.endless = True
+            self.readable = False
             yield Problem(path, f"an alias to what it is in (line {_line(node)})", "must end")
+            return
+        if unfit := _unfit(node):
+            self.readable = False
+            yield Problem(path, f"{unfit} (line {_line(node)})", "must be what JSON can say")
             return
         self._open.add(id(node))
         if isinstance(node, yaml.MappingNode):
             if id(node) not in self._seen:
                 yield from _duplicates(node, path)
             for key, value in node.value:
+                if key.tag not in _KEY_TAGS:
+                    self.readable = False
+                    found = f"the key {key.value!r} is read as no text (line {_line(key)})"
+                    yield Problem(path, found, "must be written in quotes")
+                    continue
                 yield from self._below(value, _join(path, key))
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
@@ -89,6 +117,19 @@ def _duplicates(node: yaml.MappingNode, path: str) -> Iterator[Problem]:
             found = f"written twice, on line {first[name]} and on line {_line(key)}"
             yield Problem(_join(path, key), found, "must be written once")
         first.setdefault(name, _line(key))
+
+
+def _unfit(node: yaml.Node) -> str:
+    """Say why a value is nothing that JSON has; nothing when it is."""
+    kind = node.tag.removeprefix(_TAG)
+    if node.tag not in _JSON_TAGS:
+        return f"a value with the tag {node.tag.replace(_TAG, '!!')}"
+    if kind in ("int", "float"):
+        if len(node.value) > NUMBER_CHARS_MAX:
+            return f"a number of {len(node.value)} characters"
+        if kind == "float" and node.value.lower().lstrip("+-") in (".inf", ".nan"):
+            return f"the number {node.value}"
+    return ""
 
 
 def _line(node: yaml.Node) -> int:

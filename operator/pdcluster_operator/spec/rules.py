@@ -15,6 +15,36 @@ def broken_rules(cluster: PDCluster) -> tuple[Problem, ...]:
     return tuple(problem for rule in RULES for problem in rule(cluster.spec))
 
 
+def _templates_are_pods(spec: PDClusterSpec) -> Iterator[Problem]:
+    """Check what is merged by name and by key; the API server checks all the rest."""
+    templates = {
+        "spec.prefill.podTemplate": spec.prefill.pod_template,
+        "spec.decode.podTemplate": spec.decode.pod_template,
+        "spec.router.podTemplate": spec.router.pod_template,
+    }
+    for path, template in templates.items():
+        for part in ("labels", "annotations"):
+            found = template.metadata.get(part) or {}
+            if not isinstance(found, dict) or not all(map(_is_text, found.values())):
+                yield _misshapen(f"{path}.metadata.{part}", "an object of strings")
+        for part in ("containers", "initContainers", "volumes"):
+            found = template.spec.get(part) or []
+            if not isinstance(found, list) or not all(map(_has_name, found)):
+                yield _misshapen(f"{path}.spec.{part}", "a list of objects with a name each")
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)  # a null removes what is rendered
+
+
+def _has_name(item: object) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("name"), str)
+
+
+def _misshapen(path: str, wanted: str) -> Problem:
+    return Problem(path, "not allowed as it is", f"must be {wanted}")
+
+
 def _chunks_are_whole_pages(spec: PDClusterSpec) -> Iterator[Problem]:
     page = spec.engine.page_tokens
     places = {
@@ -80,4 +110,5 @@ RULES: Final[tuple[Rule, ...]] = (
     _transfer_crosses_processes,
     _heartbeats_fit,
     _drain_is_said_once,
+    _templates_are_pods,
 )

@@ -58,6 +58,27 @@ def test_errors_bear_no_class_name(
     assert "empty: must hold exactly one PDCluster" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_and_a_bad_setting_are_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PDCLUSTER_STATE_DIR", str(tmp_path / "file"))
+    for flags in ([], ["-d"]):
+        assert run(monkeypatch, "up", *flags, str(REPOSITORY / "examples/tiny.yaml")) == 1
+        assert capsys.readouterr().err == f"error: {tmp_path}/file/tiny: Not a directory\n"
+    monkeypatch.setenv("PDCLUSTER_LOCAL_RANGE", "banana")
+    assert run(monkeypatch, "status") == 2
+    assert capsys.readouterr().err.startswith("error: PDCLUSTER_LOCAL_RANGE: ")
+
+
+def test_a_ctrl_c_while_it_still_loads_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pdcluster_operator.cli.app.run", interrupted)
+    assert run(monkeypatch, "status") == 130
+
+
 def test_render_prints_the_pods(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pdcluster_operator.errors import AlreadyRunning, NoAddress, NotRunning
+from pdcluster_operator.errors import AlreadyRunning, NoAddress, NotRunning, UnsupportedPod
 from pdcluster_operator.local.kubelet.addresses import AddressPool
 from pdcluster_operator.local.kubelet.environ import expand
 from pdcluster_operator.local.kubelet.logs import RotatingLog
@@ -42,6 +42,24 @@ def test_a_freed_address_comes_last() -> None:
 )
 def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
     assert expand(text, {"A": "1"}) == expected
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"command": ["x"]},
+        {"name": "a"},
+        {"name": "a", "command": ["x"], "env": 5},
+        {"name": "a", "command": ["x"], "livenessProbe": {"tcpSocket": {"port": "nope"}}},
+        {"name": "a", "command": ["x"], "livenessProbe": {"tcpSocket": {"host": "x"}}},
+        {"name": "a", "command": ["x"], "livenessProbe": {"periodSeconds": "soon"}},
+        "a",
+    ],
+)
+def test_what_is_no_pod_is_refused_and_ends_nothing_else(container: object) -> None:
+    manifest = {"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container]}}
+    with pytest.raises(UnsupportedPod):
+        parse_pod(manifest)
 
 
 def test_mount_paths_are_translated_as_whole_paths_only(tmp_path: Path) -> None:

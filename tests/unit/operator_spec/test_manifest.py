@@ -66,6 +66,22 @@ def test_every_problem_at_once_over_envelope_metadata_and_spec() -> None:
     ("spec", "expected"),
     [
         ({"transfer": {"backend": "loopback"}}, "spec.transfer.backend"),
+        (
+            {"prefill": {"podTemplate": {"metadata": {"labels": 7}}}},
+            "spec.prefill.podTemplate.metadata.labels",
+        ),
+        (
+            {"router": {"podTemplate": {"metadata": {"annotations": {"a": 7}}}}},
+            "spec.router.podTemplate.metadata.annotations",
+        ),
+        (
+            {"decode": {"podTemplate": {"spec": {"containers": ["worker"]}}}},
+            "spec.decode.podTemplate.spec.containers",
+        ),
+        (
+            {"decode": {"podTemplate": {"spec": {"volumes": {"a": {}}}}}},
+            "spec.decode.podTemplate.spec.volumes",
+        ),
         ({"engine": {"chunkTokens": 100}}, "spec.engine.chunkTokens"),
         ({"prefill": {"engine": {"chunkTokens": 9}}}, "spec.prefill.engine.chunkTokens"),
         ({"limits": {"drainTimeoutS": 7}}, "spec.limits.drainTimeoutS"),

@@ -169,9 +169,13 @@ class Kubelet:
             spec = parse_pod(record.manifest)
             address = self._addresses.take()
             self._runners[record.uid] = PodRunner(spec, address, self._pod_number, self._node)
-        except LocalRunError as error:
-            _LOG.error("pod %s: %s", record.name, error)
+        # An OSError comes from its folders: a hostPath that cannot be made, a disk that is full.
+        except (LocalRunError, OSError) as error:
+            message = str(error)
+            if isinstance(error, OSError):
+                message = f"its folders cannot be made: {error.filename}: {error.strerror}"
+            _LOG.error("pod %s: %s", record.name, message)
             if address:
                 self._addresses.free(address)
             self._refused.add(record.uid)
-            self._source.report(record.uid, refused_status(str(error)))
+            self._source.report(record.uid, refused_status(message))

@@ -71,6 +71,14 @@ class PodSpec:
 
 def parse_pod(manifest: Mapping[str, Any]) -> PodSpec:
     """Read a Pod manifest; raises `UnsupportedPod` for what cannot be honoured here."""
+    try:
+        return _parse(manifest)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        # A pod template may put anything anywhere; an API server would have refused it.
+        raise UnsupportedPod(f"not a Pod that Kubernetes would take: {error}") from error
+
+
+def _parse(manifest: Mapping[str, Any]) -> PodSpec:
     metadata, spec = manifest["metadata"], manifest["spec"]
     inits = [_container(item, init=True) for item in spec.get("initContainers") or ()]
     mains = [_container(item, init=False) for item in spec.get("containers") or ()]
@@ -127,6 +135,8 @@ def _container(item: Mapping[str, Any], *, init: bool) -> ContainerSpec:
 
 def _probe(item: Mapping[str, Any], ports: Mapping[str, int]) -> ProbeSpec:
     def number(port: int | str) -> int:
+        if isinstance(port, str) and port not in ports and not port.isdigit():
+            raise UnsupportedPod(f"a probe asks port {port!r}, and the container names no such one")
         return ports[port] if isinstance(port, str) and port in ports else int(port)
 
     http, grpc, tcp = item.get("httpGet"), item.get("grpc"), item.get("tcpSocket")
