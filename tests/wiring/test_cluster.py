@@ -1,6 +1,7 @@
 """A local cluster of scripted workers behind the real router, as `pdcluster up` runs it."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -150,6 +151,25 @@ async def test_a_killed_worker_is_not_ready_and_says_why_until_it_is_back(sessio
     assert not any(now["ready"] for now in seen[first:-1])
 
 
+async def test_status_asks_once_more_before_it_calls_a_worker_ready(session: Session) -> None:
+    (victim,) = pods(session, "decode")
+    control = json.loads((session.rundir.path / "run.json").read_text())["control"]
+    transport = httpx.AsyncHTTPTransport(uds=control)
+    async with (
+        httpx.AsyncClient(trust_env=False) as client,
+        httpx.AsyncClient(transport=transport, base_url="http://pdcluster") as asking,
+    ):
+        url = f"http://{victim['ip']}:8000/scripted/behaviour"
+        await client.post(url, json={"health": 503})
+        shown = (await asking.get("/status")).json()
+        await client.post(url, json={"health": 200})
+    assert not next(pod for pod in shown["pods"] if pod["name"] == victim["name"])["ready"]
+    assert (shown["phase"], shown["reason"]) == (
+        "degraded",
+        "workers are missing: prefill 2/2 ready, decode 0/1 ready",
+    )
+
+
 async def test_stopping_drains_and_stopping_again_ends_at_once(tmp_path: Path) -> None:
     async with Session(scripted_cluster("stop"), rig_settings(tmp_path), QUICK) as session:
         await session.serving()
@@ -186,7 +206,7 @@ async def test_nothing_survives_a_killed_up(tmp_path: Path) -> None:
     won, lost = sorted(starts, key=lambda done: done.returncode)
     assert (won.returncode, lost.returncode) == (0, 1)
     assert lost.stderr.startswith("error: killed runs already")
-    assert "killed is serving" in (state / "killed/up.log").read_text()
+    await until(lambda: "killed is serving" in (state / "killed/up.log").read_text())
     assert [path.name for path in (state / "killed").glob("up.log*")] == ["up.log"]
     pid = yaml.safe_load((state / "killed/run.json").read_text())["pid"]
     try:

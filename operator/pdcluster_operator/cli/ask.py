@@ -7,6 +7,7 @@ compare counters before and after, which other requests would disturb.
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -20,6 +21,7 @@ from pdcluster_operator.errors import AnswerError
 _CONNECT_TIMEOUT_S: Final = 5.0
 _SILENCE_TIMEOUT_S: Final = 300.0  # a long prompt on a slow CPU
 _TEXT_CHARS_MAX: Final = 500  # of an answer that is no error document
+_WRAPPED: Final = re.compile(r"[^{]{1,200}: (\{.*\})", re.DOTALL)
 _UNKNOWN: Final = "?"  # a very short answer can overtake the account of its hand-off
 
 
@@ -98,7 +100,7 @@ def refusal(text: str, *, status: int | None = None) -> AnswerError:
     """Return the error that a server's answer stands for.
 
     The router and the workers nest it below `error`; some of their layers send the fields bare, or
-    plain text.
+    plain text; and the router wraps a worker's document in a sentence of its own.
     """
     try:
         content = json.loads(text)
@@ -107,6 +109,10 @@ def refusal(text: str, *, status: int | None = None) -> AnswerError:
     error = content.get("error", content) if isinstance(content, dict) else content
     if not isinstance(error, dict):
         error = {"message": str(error)}
+    if wrapped := _WRAPPED.fullmatch(str(error.get("message", ""))):
+        inner = refusal(wrapped[1], status=status)
+        if inner.facts["message"] != wrapped[1]:
+            return inner
     message = str(error.get("message") or " ".join(text.split())[:_TEXT_CHARS_MAX] or "no reason")
     labels = {"status": status, "type": error.get("type"), "code": error.get("code")}
     known = {key: value for key, value in labels.items() if value not in (None, "")}

@@ -6,7 +6,7 @@
 The socket lies in a folder that only its owner may enter.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +32,12 @@ class ControlServer(uvicorn.Server):
 
 
 def control_server(
-    socket: Path, *, snapshot: Callable[[], dict[str, Any]], stop: Callable[[bool], None]
+    socket: Path, *, snapshot: Callable[[], Awaitable[dict[str, Any]]], stop: Callable[[bool], None]
 ) -> ControlServer:
     """Return the server; `stop` is told whether to end at once."""
 
     async def status(_: Request) -> Response:
-        return JSONResponse(snapshot())
+        return JSONResponse(await snapshot())
 
     async def down(request: Request) -> Response:
         stop(request.query_params.get("now") == "1")

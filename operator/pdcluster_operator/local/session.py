@@ -20,6 +20,7 @@ import httpx
 from pdcluster_api.names import LABEL_ROLE, PORT_ROUTER, ROLE_ROUTER, Role
 from pdcluster_operator.clock import Clock, SystemClock, within
 from pdcluster_operator.local.control import control_server
+from pdcluster_operator.local.doubts import doubted, find_doubts
 from pdcluster_operator.local.kubelet import Kubelet, KubeletOptions, MemorySource, Places
 from pdcluster_operator.local.loads import Loads
 from pdcluster_operator.local.pods import ClusterPods, summary, worker_address
@@ -56,6 +57,7 @@ class Session:
         self._settings = settings
         self._source = MemorySource()
         self._served_once = False
+        self._doubts: dict[str, str] = {}
         self._stopping_since: float | None = None
         self.changed = asyncio.Event()
         self._stack = contextlib.AsyncExitStack()
@@ -90,10 +92,13 @@ class Session:
         kubelet = Kubelet(self._source, places, self._clock, self._options)
         self._kubelet = await stack.enter_async_context(kubelet)
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        self._client = client
         self._registrars = RegistrarClient(client, token, self._clock)
         self._loads = Loads(client, self._clock)
         socket = self._kubelet.scratch / "control.sock"
-        self._control = control_server(socket, snapshot=self.snapshot, stop=self._stop_from_outside)
+        self._control = control_server(
+            socket, snapshot=self._fresh_snapshot, stop=self._stop_from_outside
+        )
         self._tasks = [
             asyncio.create_task(self._drive()),
             asyncio.create_task(self._watch_loads()),
@@ -160,6 +165,14 @@ class Session:
         addresses = [pod.status.get("podIP") for pod in routers]
         return f"http://{addresses[0]}:{PORT_ROUTER}" if addresses and addresses[0] else ""
 
+    async def _fresh_snapshot(self) -> dict[str, Any]:
+        """Return the snapshot after asking the workers once more."""
+        self._doubts = await find_doubts(self._client, self._pods.records(*_WORKERS))
+        try:
+            return self.snapshot()
+        finally:
+            self._doubts = {}
+
     def snapshot(self) -> dict[str, Any]:
         """Return everything that `status` and the live view show."""
         metadata = self.cluster.metadata
@@ -175,7 +188,7 @@ class Session:
             "hopeless": self.hopeless(),
             "endpoint": self.endpoint,
             "routable": routable,
-            "pods": [summary(pod) for pod in self._pods.records()],
+            "pods": doubted([summary(pod) for pod in self._pods.records()], self._doubts),
             "load": self._loads.snapshot(),
             "logs": str(self.rundir.logs),
         }
@@ -186,7 +199,8 @@ class Session:
             return ""
         replicas, pods = self.cluster.spec.replicas(), self._pods.records(*_WORKERS)
         wanted = {role: replicas[role] for role in _WORKERS}
-        ready = Counter(pod.labels[LABEL_ROLE] for pod in pods if pod.ready)
+        able = (pod for pod in pods if pod.ready and pod.name not in self._doubts)
+        ready = Counter(pod.labels[LABEL_ROLE] for pod in able)
         if text := awaited(wanted, ready, served=self._served_once):
             return text
         if not self.endpoint:
@@ -230,6 +244,7 @@ class Session:
         return (
             len(pods) == wanted
             and all(pod.ready for pod in pods)
+            and not self._doubts
             and len(statuses) == spec.router.replicas
             and all(status.get("converged") for status in statuses)
         )

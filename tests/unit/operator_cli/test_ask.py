@@ -20,6 +20,12 @@ BARE = {"object": "error", "message": "busy", "type": "unavailable", "code": 503
         ),
         (json.dumps(BARE), 503, "busy (status 503, type unavailable)"),
         (json.dumps(OPENAI), None, "too long (type invalid_request_error, code length)"),
+        (
+            json.dumps({"error": {"message": f"Prefill server error (400): {json.dumps(OPENAI)}"}}),
+            400,
+            "too long (status 400, type invalid_request_error, code length)",
+        ),
+        (json.dumps({"error": "odd: {}"}), 500, "odd: {} (status 500)"),
         (json.dumps({"error": "scripted"}), 503, "scripted (status 503)"),
         ("<h1>Bad\nGateway</h1>", 502, "<h1>Bad Gateway</h1> (status 502)"),
         ("[1]", 500, "[1] (status 500)"),
