@@ -203,13 +203,13 @@ async def test_nothing_survives_a_killed_up(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(2) as both:  # a race: one wins, the other does it no harm
         starts = list(both.map(pdcluster, *zip(*[("up", "-d", str(manifest))] * 2, strict=True)))
-    won, lost = sorted(starts, key=lambda done: done.returncode)
-    assert (won.returncode, lost.returncode) == (0, 1)
-    assert lost.stderr.startswith("error: killed runs already")
-    await until(lambda: "killed is serving" in (state / "killed/up.log").read_text())
-    assert [path.name for path in (state / "killed").glob("up.log*")] == ["up.log"]
     pid = yaml.safe_load((state / "killed/run.json").read_text())["pid"]
     try:
+        won, lost = sorted(starts, key=lambda done: done.returncode)
+        assert (won.returncode, lost.returncode) == (0, 1)
+        assert lost.stderr.startswith("error: killed runs already")
+        await until(lambda: "killed is serving" in (state / "killed/up.log").read_text())
+        assert [path.name for path in (state / "killed").glob("up.log*")] == ["up.log"]
         said = pdcluster("generate", "hi")
         assert said.stdout.startswith("KV moves between two processes.")
         assert "bytes handed over" in said.stdout
