@@ -1,0 +1,96 @@
+"""Runs workloads on systems in turns, and tunes the aggregated worker before."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from bench.serving.fleet import Model, System, aggregated
+from bench.serving.workloads import Block, Plan, interrupted
+
+SLOWER_MAX = 1.25  # of a chunk size's first tokens beside the fastest chunk size's
+
+Workload = Callable[[System, Plan, int], Awaitable[Block]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One workload on several systems; round i of one is beside round i of the others."""
+
+    rounds: dict[str, list[Block]] = field(default_factory=dict)
+
+    def whole(self, name: str) -> Block:
+        """All rounds of a system in one."""
+        result = Block()
+        for block in self.rounds[name]:
+            result.add(block)
+        return result
+
+    def beside(
+        self, figure: Callable[[Block], float], *, of: str, against: str
+    ) -> list[tuple[float, float]]:
+        """The two systems' figures, round by round."""
+        pairs = zip(self.rounds[of], self.rounds[against], strict=True)
+        return [(figure(one), figure(other)) for one, other in pairs]
+
+
+async def in_turns(
+    systems: Sequence[System], plan: Plan, *, workload: Workload, rounds: int
+) -> Outcome:
+    """Each round on every system, the first of them another each time; all get equal prompts."""
+    outcome = Outcome({system.name: [] for system in systems})
+    for number in range(rounds):
+        first = number % len(systems)
+        for system in (*systems[first:], *systems[:first]):
+            outcome.rounds[system.name].append(await workload(system, plan, 1000 * (number + 1)))
+    return outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """One chunk size of an aggregated worker under arriving long prompts."""
+
+    threads: int
+    chunk_tokens: int
+    gap_p99_ms: float
+    first_ms: float  # median, of the long prompts
+
+
+async def tune(model: Model, plan: Plan, *, threads: int, chunks: Sequence[int]) -> list[Tuned]:
+    """Measure each chunk size, each in a worker of its own."""
+    found = []
+    for index, chunk in enumerate(chunks):
+        async with aggregated(model, index=index, threads=threads, chunk_tokens=chunk) as system:
+            block = await interrupted(system, plan, seed=1)
+        found.append(
+            Tuned(
+                threads=threads, chunk_tokens=chunk, gap_p99_ms=block.gap_ms(99),
+                first_ms=block.first_ms(50),
+            )
+        )  # fmt: skip
+    return found
+
+
+def best(found: Sequence[Tuned]) -> Tuned:
+    """The smoothest of those whose first tokens are not much later than the fastest one's."""
+    limit = SLOWER_MAX * min(row.first_ms for row in found)
+    return min((row for row in found if row.first_ms <= limit), key=lambda row: row.gap_p99_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goals:
+    """What the issue asks for, of PD beside one aggregated system."""
+
+    against: str
+    added_first_ms: float  # <= 10: median of the differences, request by request
+    gap_ratio: float  # >= 2: aggregated's p99 over PD's, median of the rounds
+
+
+def judge(outcomes: Mapping[str, Outcome], *, pd: str, against: str) -> Goals:
+    """Figures of the goals; ``outcomes`` by the workload's name."""
+    single = outcomes["single"].beside(lambda b: b.first_ms(50), of=pd, against=against)
+    long = outcomes["long"].beside(lambda b: b.gap_ms(99), of=pd, against=against)
+    return Goals(
+        against=against,
+        added_first_ms=median(ours - theirs for ours, theirs in single),
+        gap_ratio=median(theirs / ours for ours, theirs in long),
+    )
