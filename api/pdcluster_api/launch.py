@@ -88,6 +88,13 @@ class TransferSpec:
         128,
         minimum=0,
     )
+    extra_slots: int = field(
+        "Decode: requests beyond runningMax whose KV may arrive, or wait for a place in the batch. "
+        "-1: twice runningMax where that is at most 32, else none.",
+        -1,
+        minimum=-1,
+        maximum=8192,
+    )
     metadata_rows: int = field(
         "Requests whose hand-off can be under way at once; one row is kept for warm-ups.",
         512,

@@ -179,7 +179,12 @@ LAUNCH_DEFAULTS: dict[str, Any] = {
         "hostPages": 1024,
     },
     "ports": {"http": 8000, "bootstrap": 8998, "peer": 8997, "sidecar": 50061, "health": 50062},
-    "transfer": {"backend": "nixl", "reservedDecodeTokens": 128, "metadataRows": 512},
+    "transfer": {
+        "backend": "nixl",
+        "reservedDecodeTokens": 128,
+        "extraSlots": -1,
+        "metadataRows": 512,
+    },
     "limits": {
         "bootstrapTimeoutS": 60.0,
         "handshakeTimeoutS": 8.0,

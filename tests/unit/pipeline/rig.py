@@ -77,6 +77,7 @@ class Sizes:
     page_tokens: int = 4
     chunk_tokens: int = 16
     running_max: int = 8
+    extra_slots: int = 16
     reserved: int = 0
     host_pages: int = 64
     limits: LimitSpec = field(default_factory=LimitSpec)
@@ -86,7 +87,8 @@ class Sizes:
         return PipelineSettings(
             capacity_tokens=self.pages * self.page_tokens, page_tokens=self.page_tokens,
             page_bytes=100, row_bytes=10, chunk_tokens=self.chunk_tokens,
-            running_max=self.running_max, reserved_decode_tokens=self.reserved,
+            running_max=self.running_max, extra_slots=self.extra_slots,
+            reserved_decode_tokens=self.reserved,
             eos_token_ids=(0,), limits=self.limits,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from pdcluster_worker.kv.rows import RowAllocator
 from pdcluster_worker.pipeline.effects import Effect, Emit, Launch
 from pdcluster_worker.pipeline.probe import PROBES_MAX, Prober
 from pdcluster_worker.wire.local import Failed, Tokens
+from tests.unit.pipeline.rig import DecodeRig
 
 DONE = BatchResult(results=(), seconds=0.1)
 BROKEN = BatchResult(results=(), seconds=0.1, error="boom")
@@ -100,3 +101,13 @@ def test_probes_are_bounded(prober: Prober, outbox: list[Effect]) -> None:
     (failed,) = answered(outbox)
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.rid) == ("overloaded", str(PROBES_MAX))
+
+
+def test_the_page_of_a_running_probe_is_no_leak() -> None:
+    rig = DecodeRig()
+    rig.pipeline.prober.ask("h")
+    rig.pipeline.prober.tick(engine_idle=True)
+    assert rig.pipeline.pools.pages.count().held == 1
+    rig.pipeline.check_idle()
+    rig.pipeline.prober.done(DONE)
+    assert rig.pipeline.pools.pages.count().held == 0

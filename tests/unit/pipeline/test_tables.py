@@ -50,8 +50,10 @@ def test_every_action_is_used_and_handled(
 def test_every_stage_that_lives_can_fail(
     table: dict[Any, Row[Any]], actions: type[StrEnum], pipeline: type[Any]
 ) -> None:
-    del actions, pipeline
+    del pipeline
     stages = {stage for stage, _ in table if stage is not None}
+    if actions is aggregated.Action:
+        stages -= {Stage.COMMITTED}  # never for longer than a part of a turn
     assert {stage for stage, event in table if event == "failed"} == stages
 
 

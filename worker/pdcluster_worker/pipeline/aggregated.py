@@ -38,16 +38,15 @@ TABLE: Final[Table[Event, Action]] = {
     (None, Event.SUBMITTED): Row(Stage.WAITING),
     (Stage.WAITING, Event.ADMITTED): Row(Stage.FORWARD),
     (Stage.FORWARD, Event.CHUNK): Row(Stage.FORWARD),
+    # Nobody is committed for longer than a turn: prompts are computed for free places only.
     (Stage.FORWARD, Event.COMPUTED): Row(Stage.COMMITTED, (Action.FIRST,)),
     (Stage.COMMITTED, Event.JOINED): Row(Stage.RUNNING),
     (Stage.COMMITTED, Event.FINISHED): Row(None, (Action.RELEASE,)),
     (Stage.RUNNING, Event.FINISHED): Row(None, (Action.RELEASE,)),
     (Stage.RUNNING, Event.PUSHED_OUT): Row(Stage.RETRACTED, (Action.RELEASE,)),
-    (Stage.COMMITTED, Event.PUSHED_OUT): Row(Stage.RETRACTED, (Action.RELEASE,)),
     (Stage.RETRACTED, Event.RESUMED): Row(Stage.COMMITTED),
     (Stage.WAITING, Event.FAILED): Row(None, (Action.ANSWER_FAILURE,)),
     (Stage.FORWARD, Event.FAILED): Row(Stage.DEFERRED, (Action.ANSWER_FAILURE,)),
-    (Stage.COMMITTED, Event.FAILED): Row(None, (Action.RELEASE, Action.ANSWER_FAILURE)),
     (Stage.RUNNING, Event.FAILED): Row(Stage.DEFERRED, (Action.ANSWER_FAILURE,)),
     (Stage.RETRACTED, Event.FAILED): Row(None, (Action.DROP, Action.ANSWER_FAILURE)),
     (Stage.DEFERRED, Event.FAILED): Row(Stage.DEFERRED),
@@ -148,6 +147,10 @@ class AggregatedPipeline(BatchPipeline):
             self.outbox.append(Launch(steps))
 
     def _lend(self, request: Request) -> bool:
+        batch = self._batch
+        taken = len(self._prompts.forward) + len(batch.committed) + len(batch.running)
+        if taken >= self.settings.running_max:
+            return False
         load = load_of(
             self._batch.running,
             transferring=len(self._prompts.forward),
@@ -170,4 +173,4 @@ class AggregatedPipeline(BatchPipeline):
     def _overdue(self, request: Request, now: float) -> None:
         if request.stage is not Stage.DEFERRED:
             waited = now - request.since
-            self._fail(request, QueueTimeout(f"no memory after {waited:.1f} s"), now)
+            self._fail(request, QueueTimeout(f"no memory or slot after {waited:.1f} s"), now)

@@ -45,6 +45,7 @@ class PipelineSettings:
     row_bytes: int
     chunk_tokens: int
     running_max: int
+    extra_slots: int  # decode: requests beyond ``running_max`` whose KV may arrive or wait (F26)
     reserved_decode_tokens: int
     eos_token_ids: tuple[int, ...]
     limits: LimitSpec
@@ -173,6 +174,8 @@ class Pipeline:
     def check_idle(self) -> None:
         """With no live request, every page and row is free. Raises RuntimeError otherwise."""
         self.pools.check()
+        if self.prober.computing:
+            return
         for name, count in (("pages", self.pools.pages.count()), ("rows", self.pools.rows.count())):
             if not self._by_key and count.free != count.total:
                 raise RuntimeError(f"{name} leaked: no live request, but {count}")

@@ -87,13 +87,13 @@ class Batch:
             self._owner.joined(request, now)
 
     def resume(self, now: float, *, budget: int) -> None:
-        """Retracted requests come back while ``budget`` tokens allow, in order (spec C 11).
+        """Retracted requests come back while ``budget`` tokens and places allow, in order (C 11).
 
         A page for each running request is kept back: taking the one that a retraction has just
         freed would only cause the next retraction.
         """
         budget -= self._page_tokens * len(self.running)
-        while self.retracted:
+        while self.retracted and len(self.running) + len(self.committed) < self._running_max:
             request = self.retracted[0]
             cost = self._resume_cost(request)
             if cost > budget:

@@ -97,7 +97,7 @@ class DecodePipeline(DecodePeers):
             return limits.handshake_timeout_s
         if stage is Stage.TRANSFER:
             return limits.transfer_timeout_s
-        if stage is Stage.PREALLOC or stage is Stage.RETRACTED:
+        if stage in (Stage.PREALLOC, Stage.COMMITTED, Stage.RETRACTED):
             return limits.queue_timeout_s
         return float("inf")  # bounded by max_new_tokens and the engine's own limit
 
@@ -176,7 +176,9 @@ class DecodePipeline(DecodePeers):
         """First come, first served, with break: a large head is not overtaken (F24)."""
         settings = self.settings
         transferring = self._transferring()
-        while self._prealloc:
+        slots = settings.running_max + settings.extra_slots
+        slots -= len(self._batch.running) + len(self._batch.committed)
+        while self._prealloc and transferring < slots:
             request = self._prealloc[0]
             load = load_of(
                 self._batch.running,
@@ -292,7 +294,7 @@ class DecodePipeline(DecodePeers):
             case Stage.DEFERRED:
                 return
             case _:
-                error = QueueTimeout(f"no memory {waited}")
+                error = QueueTimeout(f"no memory or slot {waited}")
         self._fail(request, error, now)
 
     def _held_rooms(self, instance: str) -> tuple[RoomKey, ...]:

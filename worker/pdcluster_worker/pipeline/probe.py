@@ -30,6 +30,11 @@ class Prober:
         self._asked: list[str] = []
         self._lease: Lease | None = None  # of the pass of our own
 
+    @property
+    def computing(self) -> bool:
+        """A pass of its own runs, on a page."""
+        return self._lease is not None
+
     def ask(self, rid: str) -> None:
         """Answer ``rid`` with one token as soon as the engine has proven to work."""
         if len(self._asked) >= PROBES_MAX:

@@ -192,6 +192,7 @@ class _Builder:
             row_bytes=ROW_BYTES,
             chunk_tokens=spec.engine.chunk_tokens,
             running_max=spec.engine.running_max,
+            extra_slots=extra_slots_of(spec),
             reserved_decode_tokens=spec.transfer.reserved_decode_tokens,
             eos_token_ids=shape.eos_token_ids,
             limits=spec.limits,
@@ -268,6 +269,13 @@ def capacity_of(spec: LaunchSpec, shape: ModelShape) -> int:
     pool = spec.engine.kv_pages * spec.engine.page_tokens
     asked = spec.model.context_tokens_max or shape.context_tokens
     return min(pool, asked, shape.context_tokens)
+
+
+def extra_slots_of(spec: LaunchSpec) -> int:
+    """Of a decode, beyond its running batch; the default is the reference's (spec C 16)."""
+    running_max, asked = spec.engine.running_max, spec.transfer.extra_slots
+    default = 2 * running_max if running_max <= 32 else 0
+    return default if asked < 0 else asked
 
 
 def assemble(

@@ -2,9 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from pdcluster_worker.core.errors import Aborted, ClientGone, Draining
+from pdcluster_worker.core.ports import RowContent
+from pdcluster_worker.pipeline.effects import Write
+from pdcluster_worker.sim import attacks
 from pdcluster_worker.sim.network import Fate
 from pdcluster_worker.sim.node import Node, Sizes
 from pdcluster_worker.sim.schedule import LIMITS, FaultKind, FaultPlan, NodePlan, RequestPlan
@@ -21,7 +25,6 @@ _KINDS_OF: Final = {
     "lookup": {FaultKind.LOOKUP_SLOW, FaultKind.LOOKUP_FAILS, FaultKind.LOOKUP_LOST},
 }
 BYE_TRIES: Final = 40  # looks, 50 ms apart, for whether the last request has ended
-OLD_FRAMES: Final = 20
 _LATE_S: Final = 0.7  # at most, for whatever is late
 
 
@@ -36,7 +39,7 @@ class FaultyWorld(World):
         self._open: list[FaultPlan] = []
         self.hits: Counter[Cell] = Counter()
         self._aimed: list[tuple[FaultPlan, Callable[[], None]]] = []
-        self.asked_at: dict[str, float] = {}  # health probes
+        self.asked_at: dict[str, float] = {}  # requests that are in no plan
         self.frozen_s = 0.0  # of all freezes and jumps together
         self.unproven: set[str] = set()  # dead instances whose pod has another uid now
         for plan in self._plans.values():
@@ -48,7 +51,7 @@ class FaultyWorld(World):
         sizes = Sizes(
             pages=plan.pages, rows=plan.rows, chunk_tokens=plan.chunk_tokens,
             running_max=plan.running_max, host_pages=plan.host_pages, limits=LIMITS, reserved=2,
-            odd=plan.odd,
+            odd=plan.odd, extra_slots=plan.extra_slots,
         )  # fmt: skip
         self.add(plan.role, host, sizes=sizes, pod_uid=pod_uid)
 
@@ -73,17 +76,20 @@ class FaultyWorld(World):
                 self.nodes[fault.host].engine.fail_next = "made up"
             case FaultKind.LEAVE | FaultKind.ABORT | FaultKind.STOP:
                 self._end(fault, requests[fault.what])
-            case FaultKind.SAME_ROOM | FaultKind.ONE_LEG | FaultKind.DECLINED:
+            case (
+                FaultKind.SAME_ROOM
+                | FaultKind.ONE_LEG
+                | FaultKind.DECLINED
+                | FaultKind.OTHER_PROMPT
+            ):
                 pass  # part of how the requests come
             case FaultKind.BYE:
                 self._bye(fault)
-            case FaultKind.GARBAGE:
-                self._garbage(fault)
-            case FaultKind.REPLAY:
-                self._replay(fault)
-            case FaultKind.HEALTH:
-                self._hit_all(fault)
-                self._ask_health(self.nodes[fault.host])
+            case (
+                FaultKind.GARBAGE | FaultKind.REPLAY | FaultKind.STRANGE | FaultKind.FLOOD
+                | FaultKind.BAD | FaultKind.HEALTH
+            ):  # fmt: skip
+                self._attack(fault)
             case _:
                 self._open.append(fault)
                 self.at(self.now + fault.seconds, lambda: self._close(fault))
@@ -91,12 +97,6 @@ class FaultyWorld(World):
     def _close(self, fault: FaultPlan) -> None:
         if fault in self._open:
             self._open.remove(fault)
-
-    def _ask_health(self, node: Node) -> None:
-        if node.alive:
-            rid = f"health{len(self.asked_at)}"
-            self.asked_at[rid] = self.now
-            node.ask_health(rid)
 
     def aim(self, fault: FaultPlan, then: Callable[[], None]) -> None:
         """Wait for the stage that this fault is meant for."""
@@ -176,26 +176,32 @@ class FaultyWorld(World):
 
         leave(BYE_TRIES)
 
-    def _garbage(self, fault: FaultPlan) -> None:
-        """Bytes of anybody, and frames of the past with a byte changed."""
+    def _attack(self, fault: FaultPlan) -> None:
         node = self.nodes[fault.host]
+        if not node.alive:
+            return
         self._hit_all(fault)
-        for frame in self._old_frames(node.host):
-            where = self.random.randrange(len(frame))
-            node.frames.append(frame[:where] + bytes([frame[where] ^ 1]) + frame[where + 1 :])
-            node.frames.append(frame[:where])
-            node.frames.append(self.random.randbytes(where))
-        node.wake()
+        recent = list(self.network.recent[node.host])
+        peers = [n for n in self.nodes.values() if n.role != node.role and n.alive]
+        match fault.kind:
+            case FaultKind.GARBAGE:
+                attacks.garbage(node, self.random, frames=recent)
+            case FaultKind.REPLAY:
+                attacks.replay(node, self.random, frames=recent)
+            case FaultKind.STRANGE:
+                attacks.strange(node, self.random, peers=peers)
+            case FaultKind.FLOOD:
+                attacks.flood(node, self._name)
+            case FaultKind.BAD:
+                attacks.bad_requests(node, self._name)
+            case _:
+                node.ask_health(self._name())
 
-    def _replay(self, fault: FaultPlan) -> None:
-        self._hit_all(fault)
-        node = self.nodes[fault.host]
-        node.frames += self._old_frames(node.host)
-        node.wake()
-
-    def _old_frames(self, host: str) -> list[bytes]:
-        recent = list(self.network.recent[host])
-        return self.random.sample(recent, min(len(recent), OLD_FRAMES))
+    def _name(self) -> str:
+        """Of a request that is in no plan; it must end like any other."""
+        rid = f"extra{len(self.asked_at)}"
+        self.asked_at[rid] = self.now
+        return rid
 
     # ------------------------------------------------------------------------------- fates
     def fate(self, kind: str, source: Node, *, host: str, room: int) -> Fate:
@@ -228,6 +234,14 @@ class FaultyWorld(World):
                 return Fate(delays=(late + 0.05,), fails_after=0.01)
             case _:  # writes and lookups that fail
                 return Fate(delays=(), fails_after=0.01)
+
+    def row_of(self, source: Node, target: Node, *, write: Write) -> RowContent:
+        content = super().row_of(source, target, write=write)
+        for fault in self._open:
+            if fault.kind is FaultKind.ROW and fault.host in (source.host, target.host):
+                self._hit_message(fault, source, target.host, write.notice.room)
+                return replace(content, room=content.room + 1)
+        return content
 
     def note(self, host: str, verb: str, *, what: Body | Notice, fate: Fate) -> None:
         if self.story.told:

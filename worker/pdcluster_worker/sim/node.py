@@ -76,6 +76,7 @@ class Sizes:
     rows: int = 9
     chunk_tokens: int = 16
     running_max: int = 8
+    extra_slots: int = 16
     reserved: int = 4
     host_pages: int = 64
     limits: LimitSpec = field(default_factory=LimitSpec)
@@ -124,6 +125,7 @@ class Node:
             row_bytes=64,
             chunk_tokens=sizes.chunk_tokens,
             running_max=sizes.running_max,
+            extra_slots=sizes.extra_slots,
             reserved_decode_tokens=sizes.reserved,
             eos_token_ids=(EOS,),
             limits=sizes.limits,
@@ -174,6 +176,8 @@ class Node:
         self._hear(now)
         result = self.engine.poll(at)
         if result is not None:
+            pipeline.pass_tokens(result)
+            pipeline.outcomes(result)
             pipeline.batch_done(result, now)
             pipeline.prober.done(result)
         idle = self.engine.steps is None
@@ -185,7 +189,9 @@ class Node:
                 self._do(effect, at)
         pipeline.ended.clear()
         if busy:
-            self.pools.check()
+            pipeline.check_idle()
+            pipeline.waiting_for_peer()
+            pipeline.peer_states()
         self.turn_at = at + (BUSY_S if busy else IDLE_S)
         if self.engine.steps is not None:
             self.turn_at = min(self.turn_at, max(at + 1e-6, self.engine.done_at))
@@ -268,27 +274,32 @@ class Node:
     ) -> Answer:
         """A request comes; ``stop`` are token ids that end it."""
         hop = Hop(host=prefill, port=8998, room=room) if self.role != "aggregated" else None
-        answer = self.answers[rid] = Answer()
         self.prompts[rid] = len(prompt)
         message = Submit(
             rid=rid,
             input_ids=np.array(prompt, "<i4").tobytes(),
             sampling=Sampling(
-                max_new_tokens=max_new, ignore_eos=not stop, stop_token_ids=stop, logprobs=0
+                max_new_tokens=max_new,
+                ignore_eos=not stop,
+                stop_token_ids=stop,
+                logprobs=0,
+                input_logprobs_from=0 if room % 3 == 0 else None,
             ),
             hop=hop,
         )
-        self.pipeline.submit(message, self.world.now + self.ahead_s)
-        self.wake()
-        return answer
+        return self.take(message)
 
     def ask_health(self, rid: str) -> None:
         """A probe: one token, without a peer."""
-        self.answers[rid] = Answer()
         hop = Hop(host=FAKE_HOST, port=1, room=1)
-        message = Submit(rid=rid, input_ids=b"\0\0\0\0", sampling=Sampling(), hop=hop)
+        self.take(Submit(rid=rid, input_ids=b"\0\0\0\0", sampling=Sampling(), hop=hop))
+
+    def take(self, message: Submit) -> Answer:
+        """Whatever the frontend submits."""
+        answer = self.answers[message.rid] = Answer()
         self.pipeline.submit(message, self.world.now + self.ahead_s)
         self.wake()
+        return answer
 
     def decline(self, *, room: int, prefill: str, kind: str) -> None:
         """The frontend refuses a request that never becomes one here."""

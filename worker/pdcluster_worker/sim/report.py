@@ -10,11 +10,11 @@ from pdcluster_worker.sim.schedule import STAGES_OF, FaultKind, Schedule
 from pdcluster_worker.sim.story import Line
 
 LOOKUPS: Final = {FaultKind.LOOKUP_SLOW, FaultKind.LOOKUP_FAILS, FaultKind.LOOKUP_LOST}
-ONE_LEGGED: Final = {FaultKind.ONE_LEG, FaultKind.DECLINED}
+ONE_LEGGED: Final = {FaultKind.ONE_LEG, FaultKind.DECLINED, FaultKind.OTHER_PROMPT}
 MESSAGES: Final = LOOKUPS | {
     FaultKind.DROP, FaultKind.TWICE, FaultKind.LATE,
     FaultKind.NOTICE_LOST, FaultKind.NOTICE_TWICE, FaultKind.NOTICE_LATE,
-    FaultKind.WRITE_SLOW, FaultKind.WRITE_FAILS, FaultKind.WRITE_FAILS_LATE,
+    FaultKind.ROW, FaultKind.WRITE_SLOW, FaultKind.WRITE_FAILS, FaultKind.WRITE_FAILS_LATE,
 }  # fmt: skip
 
 

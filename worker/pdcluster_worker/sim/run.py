@@ -1,7 +1,7 @@
 """Lives through one schedule and judges it."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pdcluster_worker.core.errors import by_kind
@@ -23,6 +23,7 @@ from pdcluster_worker.sim.toy import EOS, oracle
 from pdcluster_worker.sim.world import Violation
 
 QUIET_S: Final = 2 * LIMITS.orphan_ttl_s + LIMITS.queue_timeout_s + LIMITS.transfer_timeout_s
+LEG_FAULTS: Final = (FaultKind.ONE_LEG, FaultKind.DECLINED, FaultKind.OTHER_PROMPT)
 PROBE_S: Final = 3.0  # for one request after everything
 # Waits one after the other that a request may go through, and the pass that each may have to see
 # out before it is noticed.
@@ -79,12 +80,9 @@ class Day:
         """Raises Violation, or whatever a pipeline raises."""
         world = self.world
         start = world.now
-        missing = {
-            f.what: f for f in self.schedule.faults
-            if f.kind in (FaultKind.ONE_LEG, FaultKind.DECLINED)
-        }  # fmt: skip
+        legs = {f.what: f for f in self.schedule.faults if f.kind in LEG_FAULTS}
         for request in self.schedule.requests:
-            self._plan(request, start, missing=missing.get(request.rid))
+            self._plan(request, start, fault=legs.get(request.rid))
         for fault in self.schedule.faults:
             if fault.kind not in BY_RID or fault.what in self._requests:  # else shrunk away
                 self._plan_fault(fault, start)
@@ -109,18 +107,18 @@ class Day:
             self.world.at(start + fault.at, begin)
 
     # ---------------------------------------------------------------------------- requests
-    def _plan(self, request: RequestPlan, start: float, *, missing: FaultPlan | None) -> None:
-        """Both legs, or, where one is ``missing``, the leg that its host names."""
+    def _plan(self, request: RequestPlan, start: float, *, fault: FaultPlan | None) -> None:
+        """Both legs come, or what the fault makes of the one that its host does not name."""
         for role, at in (("prefill", request.at_prefill), ("decode", request.at_decode)):
             if at is None:
                 continue
-            if missing is None or missing.host in ("", role) or not request.prefill:
+            if fault is None or fault.host in ("", role) or not request.prefill:
                 self.world.at(start + at, lambda r=role: self._come(request, r))  # type: ignore[misc]
             else:
-                self.world.at(start + at, lambda r=role: self._miss(request, r, missing))  # type: ignore[misc]
+                self.world.at(start + at, lambda r=role: self._miss(request, r, fault))  # type: ignore[misc]
 
     def _miss(self, request: RequestPlan, role: str, fault: FaultPlan) -> None:
-        """The other leg waits in vain, or is told that this one was declined."""
+        """The other leg waits in vain, is told of a refusal, or gets another prompt than this."""
         here, there = request.prefill, request.decode
         if role == "decode":
             here, there = there, here
@@ -128,6 +126,9 @@ class Day:
         if fault.kind is FaultKind.DECLINED and self.world.nodes[here].alive:
             kind = "draining" if fault.share < 1 else "invalid_request_error"
             self.world.nodes[here].decline(room=request.room, prefill=request.prefill, kind=kind)
+
+        elif fault.kind is FaultKind.OTHER_PROMPT:
+            self._come(replace(request, prompt=request.prompt + 1), role)
 
     def _come(self, request: RequestPlan, role: str, *, rid: str = "") -> None:
         world = self.world
@@ -158,7 +159,7 @@ class Day:
     def _judge_answers(self) -> None:
         kinds = by_kind()
         for node in self.world.nodes.values():
-            for rid in (rid for rid in node.answers if rid.startswith("health")):
+            for rid in node.answers.keys() & self.world.asked_at.keys():
                 self._came.append((node, rid, self.world.asked_at[rid]))
         for node, rid, came in self._came:
             answer = node.answers[rid]

@@ -10,6 +10,7 @@ from typing import Final
 
 from pdcluster_api.launch import LimitSpec
 from pdcluster_worker.pipeline import aggregated, decode_table, prefill_table
+from pdcluster_worker.pipeline.events import Event
 
 REQUESTS_MIN: Final = 8
 FAULTS_MIN: Final = 2
@@ -67,24 +68,34 @@ class FaultKind(StrEnum):
     BYE = "ended in order, restarted"
     GARBAGE = "garbage received"
     REPLAY = "old frames received"
+    STRANGE = "strange frames received"
+    FLOOD = "flooded"
+    BAD = "bad requests"
+    ROW = "metadata row corrupt"
+    OTHER_PROMPT = "legs disagree"
     HEALTH = "health asked"
 
 
 AIMED: Final = (
     FaultKind.KILL, FaultKind.REPLACE, FaultKind.FREEZE, FaultKind.JUMP, FaultKind.ENGINE,
     FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.STOP, FaultKind.BYE,
-    FaultKind.GARBAGE, FaultKind.REPLAY, FaultKind.HEALTH,
+    FaultKind.GARBAGE, FaultKind.REPLAY, FaultKind.HEALTH, FaultKind.STRANGE, FaultKind.FLOOD,
+    FaultKind.BAD,
 )  # fmt: skip
 # Those that concern one request, on the legs that ``host`` names.
 BY_RID: Final = frozenset((
     FaultKind.LEAVE, FaultKind.ABORT, FaultKind.SAME_ROOM, FaultKind.ONE_LEG, FaultKind.DECLINED,
-    FaultKind.STOP,
+    FaultKind.STOP, FaultKind.OTHER_PROMPT,
 ))  # fmt: skip
 AIMED_SHARE: Final = 0.6
 STAGES_OF: Final = {
     "prefill": tuple(sorted({s.value for s, _ in prefill_table.TABLE if s is not None})),
     "decode": tuple(sorted({s.value for s, _ in decode_table.TABLE if s is not None})),
-    "aggregated": tuple(sorted({s.value for s, _ in aggregated.TABLE if s is not None})),
+    "aggregated": tuple(
+        sorted(
+            {s.value for s, event in aggregated.TABLE if s is not None and event is Event.FAILED}
+        )
+    ),
 }
 
 
@@ -99,6 +110,7 @@ class NodePlan:
     chunk_tokens: int
     running_max: int
     host_pages: int
+    extra_slots: int
     odd: str = ""  # what does not fit the others: "fingerprint", "schema" or nothing
 
 
@@ -178,6 +190,7 @@ def _node(dice: random.Random, role: str, number: int) -> NodePlan:
         chunk_tokens=dice.choice((4, 8, 10, 16)),
         running_max=dice.choice((1, 2, 4, 8)),
         host_pages=dice.choice((0, 8, 64)),
+        extra_slots=dice.choice((0, 1, 16)),
     )
 
 

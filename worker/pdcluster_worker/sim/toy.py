@@ -12,6 +12,7 @@ from pdcluster_worker.core.ports import (
     BatchResult,
     PageIds,
     RowContent,
+    Score,
     SequenceStep,
     StepResult,
 )
@@ -19,6 +20,7 @@ from pdcluster_worker.core.ports import (
 PAGE_TOKENS = 4
 VOCAB = 251
 EOS = 0
+NO_SCORE = Score(logprob=-1.0)
 MASK = (1 << 64) - 1
 EMPTY_ROW = RowContent(
     room=0, generation=0, token=0, prompt_tokens=0, cached_tokens=0, logprob=None, top=()
@@ -122,9 +124,10 @@ class ToyEngine:
             position = step.start + offset
             page = step.pages[position // PAGE_TOKENS]
             self.kv[page, position % PAGE_TOKENS] = kv_value(token, position)
+        scores = () if step.scoring is None else (NO_SCORE,) * len(step.scoring.targets)
         if step.sample is None:
-            return StepResult(key=step.key)
+            return StepResult(key=step.key, scores=scores)
         length = step.start + len(step.tokens)
         pages = step.pages[: -(-length // PAGE_TOKENS)]
         values = self.kv[pages].reshape(-1)[:length].tolist()
-        return StepResult(key=step.key, token=next_token(values), logprob=-1.0)
+        return StepResult(key=step.key, token=next_token(values), logprob=-1.0, scores=scores)

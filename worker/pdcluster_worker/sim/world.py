@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from pdcluster_worker.core.ports import PageIds
+from pdcluster_worker.core.ports import PageIds, RowContent
 from pdcluster_worker.pipeline.effects import Write
 from pdcluster_worker.sim.network import Fate, Network
 from pdcluster_worker.sim.node import Answer, Node, Sizes
@@ -119,11 +119,16 @@ class World:
             return  # a handshake's warm-up, into the row that nobody owns
         self._check_permit(target, write)
         if write.region != "kv":
-            target.rows.rows[int(write.target[0])] = source.rows.rows[int(write.source[0])]
+            target.rows.rows[int(write.target[0])] = self.row_of(source, target, write=write)
             return
         if lease is not None and not np.array_equal(source.pages.tenancy[write.source], lease):
             self.violated(f"{source.host}: pages were reused while a write read them: {write}")
         target.kv[write.target] = source.kv[write.source]
+
+    def row_of(self, source: Node, target: Node, *, write: Write) -> RowContent:
+        """What arrives of a metadata row."""
+        del target
+        return source.rows.rows[int(write.source[0])]
 
     def _check_permit(self, target: Node, write: Write) -> None:
         notice = write.notice
