@@ -40,6 +40,10 @@ test-fast: setup ## Tests without real processes and without the model, under 90
 test-full: check ## Every test, the long ones too
 	$(BIN)/python -m pytest
 
+.PHONY: sim
+sim: setup ## 20,000 simulated bad days of prefill and decode workers, under 10 minutes on 2 cores
+	$(BIN)/pdcluster sim --days 20000
+
 .PHONY: check
 check: lint layers generated tidy types ## Lint, layers, generated files, style numbers, types
 

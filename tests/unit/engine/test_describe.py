@@ -13,7 +13,7 @@ from pdcluster_api.launch import EngineSpec
 from pdcluster_worker.core.clock import SystemClock
 from pdcluster_worker.engine import create_engine, describe
 from pdcluster_worker.engine.config import read_config
-from pdcluster_worker.engine.device import resolve_dtype, thread_env
+from pdcluster_worker.engine.device import check_device, resolve_dtype, thread_env
 from pdcluster_worker.models.errors import ModelError, UnsupportedModel
 from pdcluster_worker.models.source import prepare
 from tests.unit.engine.rig import Rig
@@ -167,3 +167,11 @@ def test_a_start_imports_neither_transformers_nor_gguf(tiny: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_cuda_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    check_device("cpu")
+    check_device("auto")
+    with pytest.raises(ValueError, match=r"engine\.device: cuda .* finds none"):
+        check_device("cuda")

@@ -15,6 +15,16 @@ def resolve_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def check_device(device: str) -> None:
+    """Raise ValueError for a cuda that torch does not find, before anything is loaded for it."""
+    if device != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ValueError("engine.device: cuda is asked for, and torch finds none on this machine")
+
+
 def resolve_dtype(dtype: str, device: str, *, cpu_info: Path = CPU_INFO) -> str:
     """``auto`` is bfloat16 where the hardware multiplies it, else float32.
 

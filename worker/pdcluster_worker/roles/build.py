@@ -14,7 +14,7 @@ from pdcluster_worker.core.log import Log
 from pdcluster_worker.core.ports import Engine, ModelShape, Region, Transport
 from pdcluster_worker.core.settings import Settings
 from pdcluster_worker.engine import create_engine, describe
-from pdcluster_worker.engine.device import resolve_device
+from pdcluster_worker.engine.device import check_device, resolve_device
 from pdcluster_worker.kv.allocator import PageAllocator
 from pdcluster_worker.kv.host import HostPages
 from pdcluster_worker.kv.lease import Pools
@@ -85,6 +85,7 @@ class Loaded:
 def load_model(settings: Settings, *, clock: Clock, log: Log, waker: Waker) -> Loaded:
     """Blocks for the model. Raises ModelError, OSError, ValueError."""
     spec, progress = settings.launch, StreamProgress(sys.stderr)
+    check_device(spec.engine.device)
     folder = prepare(spec.model.source, settings.cache_dir, progress=progress)
     shape = describe(folder, spec.engine)
     geometry = geometry_of(shape, page_tokens=spec.engine.page_tokens)
