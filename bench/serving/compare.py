@@ -82,6 +82,7 @@ class Goals:
 
     against: str
     added_first_ms: float  # <= 10: median of the differences, request by request
+    added_undisturbed_ms: float  # difference of the p10: what other work on the machine left alone
     gap_ratio: float  # >= 2: aggregated's p99 over PD's, median of the rounds
 
 
@@ -89,8 +90,10 @@ def judge(outcomes: Mapping[str, Outcome], *, pd: str, against: str) -> Goals:
     """Figures of the goals; ``outcomes`` by the workload's name."""
     single = outcomes["single"].beside(lambda b: b.first_ms(50), of=pd, against=against)
     long = outcomes["long"].beside(lambda b: b.gap_ms(99), of=pd, against=against)
+    whole = {name: outcomes["single"].whole(name).first_ms(10) for name in (pd, against)}
     return Goals(
         against=against,
         added_first_ms=median(ours - theirs for ours, theirs in single),
+        added_undisturbed_ms=whole[pd] - whole[against],
         gap_ratio=median(theirs / ours for ours, theirs in long),
     )

@@ -34,8 +34,9 @@ def test_goals_are_medians_of_rounds_side_by_side() -> None:
     )
     found = judge({"single": outcome, "long": outcome}, pd="PD", against="one")
     assert found.added_first_ms == pytest.approx(10.0)
+    assert found.added_undisturbed_ms == pytest.approx(6.0)
     assert found.gap_ratio == pytest.approx(2.5)
-    assert "| one | +10.0 | 2.50 |" in table.goals([found])
+    assert "| one | +10.0 | +6.0 | 2.50 |" in table.goals([found])
 
 
 async def test_systems_take_turns_in_going_first_and_get_equal_prompts() -> None:
@@ -49,7 +50,9 @@ async def test_systems_take_turns_in_going_first_and_get_equal_prompts() -> None
     outcome = await in_turns(systems, Plan(rounds=2, single_rounds=1), workload=workload, rounds=2)
     assert seen == [("a", 1000), ("b", 1000), ("b", 2000), ("a", 2000)]
     assert outcome.whole("a").tokens == 8
-    assert "| a | 1000.0 | 1000.0 | 100.0 | 100.0 | 100.0 | 2.0 |" in table.workload(outcome)
+    assert "| a | 1000.0 | 1000.0 | 1000.0 | 100.0 | 100.0 | 100.0 | 2.0 |" in table.workload(
+        outcome
+    )
 
 
 def test_a_prompt_depends_on_its_seed_alone() -> None:
