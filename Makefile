@@ -44,6 +44,10 @@ test-full: check ## Every test, the long ones too
 sim: setup ## 20,000 simulated bad days of prefill and decode workers, under 10 minutes on 2 cores
 	$(BIN)/pdcluster sim --days 20000
 
+.PHONY: mutants
+mutants: setup ## Remove one protection at a time: the simulator or a test must notice, about 20 minutes
+	$(BIN)/python -m tests.mutants
+
 .PHONY: check
 check: lint layers generated tidy types ## Lint, layers, generated files, style numbers, types
 

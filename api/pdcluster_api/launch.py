@@ -138,6 +138,13 @@ class LimitSpec:
         "Live requests a worker holds; more is a 503.", 1024, minimum=1
     )
     rooms_tracked_max: int = field("Orphan publishes and tombstones held.", 4096, minimum=16)
+    quarantine_percent_max: int = field(
+        "Share of KV pages or of metadata rows that may be in quarantine, because a writer that "
+        "fell silent is not proven dead; past it the worker takes no new requests. 100: no limit.",
+        50,
+        minimum=1,
+        maximum=100,
+    )
     frame_bytes_max: int = field("One control frame.", 1 << 20, minimum=4096)
     send_queue_frames_max: int = field(
         "Frames waiting for one peer (ZMQ high-water mark).", 1000, minimum=1

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pdcluster_api.launch import LimitSpec
 from pdcluster_worker.sim.node import Answer, Node, Sizes
 from pdcluster_worker.sim.toy import oracle
 from pdcluster_worker.sim.world import World
@@ -208,7 +209,7 @@ def test_client_gone_at_any_moment(moment: float, leg: str) -> None:
 
 def test_late_write_never_lands_in_pages_of_another() -> None:
     """E1: the write of an aborted hand-off completes after its pages would have been reused."""
-    world, prefill, decode = pair(1, Sizes(pages=12))
+    world, prefill, decode = pair(1, Sizes(pages=12, limits=LimitSpec(quarantine_percent_max=100)))
     world.write_delay = lambda write: 3.0 if write.key == 1 else 0.001
     ask(prefill, decode, [9] * 40, room=1)
     world.run(0.5)

@@ -197,6 +197,7 @@ LAUNCH_DEFAULTS: dict[str, Any] = {
         "httpTimeoutS": 3.0,
         "queuedRequestsMax": 1024,
         "roomsTrackedMax": 4096,
+        "quarantinePercentMax": 50,
         "frameBytesMax": 1048576,
         "sendQueueFramesMax": 1000,
         "requestBytesMax": 8388608,

@@ -32,13 +32,14 @@ class Hand(SystemClock):
 
 
 class Slow(FakeLink):
-    """A scheduler in the middle of a long forward pass."""
+    """A scheduler in the middle of a long forward pass, or that takes nothing."""
 
     computing_s = 0.0
+    refusing = ""
 
     async def status(self, timeout_s: float) -> Status:
         await super().status(timeout_s)
-        return msgspec.structs.replace(STATUS, computing_s=self.computing_s)
+        return msgspec.structs.replace(STATUS, computing_s=self.computing_s, refusing=self.refusing)
 
 
 @contextlib.asynccontextmanager
@@ -118,6 +119,16 @@ async def test_a_long_forward_pass_is_no_hang_until_its_own_limit(tmp_path: Path
         link.computing_s = 301.0
         clock.at += 1.0
         assert await probes(client) == (503, 503)
+
+
+async def test_a_scheduler_that_refuses_is_not_ready_and_lives(tmp_path: Path) -> None:
+    link = Slow()
+    async with watched(link, tmp_path) as (state, clock), http(state) as client:
+        assert await probes(client) == (200, 200)
+        link.refusing = "6 of 10 pages are in quarantine, over 50 %"
+        clock.at += 1.0
+        assert await probes(client) == (503, 200)
+        assert "in quarantine" in (await client.get("/health")).json()["message"]
 
 
 async def test_a_scheduler_that_is_not_there_yet_costs_no_liveness(tmp_path: Path) -> None:

@@ -40,6 +40,13 @@ def test_starts_live_and_not_ready(observer: Observer) -> None:
     assert (view.state, view.live, view.ready, view.age_s) == (State.STARTING, True, False, -1.0)
 
 
+def test_refusing_is_serving_and_not_ready(observer: Observer) -> None:
+    observer.answered(msgspec.structs.replace(STATUS, refusing="too much quarantine"), 5.0)
+    view = observer.view(5.0)
+    assert (view.state, view.live, view.ready) == (State.SERVING, True, False)
+    assert view.reason == "too much quarantine"
+
+
 def test_serving(observer: Observer) -> None:
     observer.answered(STATUS, 1.0)
     view = observer.view(1.5)

@@ -14,6 +14,7 @@
       Unavailable                      503  yes   another pair could serve it
         Overloaded                     503  yes   a queue or pool is full
         Draining                       503  yes
+        Quarantined                    503  yes   too much memory waits for a proof
         RoomConflict                   503  yes   the room is in use (E20); a new one will do
         PeerIncompatible               503  yes   other KV layout, schema, dtype or cluster
         PeerLost                       503  yes   the other leg died or fell silent
@@ -133,6 +134,12 @@ class Draining(Unavailable):
     """The worker takes no new requests."""
 
     kind = "draining"
+
+
+class Quarantined(Unavailable):
+    """Too much memory could still be written by peers that are not proven dead."""
+
+    kind = "quarantined"
 
 
 class RoomConflict(Unavailable):

@@ -54,8 +54,10 @@ class Frontend:
         Those that come in spite of it are taken: a scheduler that is late for a moment serves them.
         """
         self.serving()
-        if self.scheduler is not None and self.scheduler.state is State.HUNG:
-            raise Unavailable(self.scheduler.reason)
+        view = self.scheduler
+        hung = view is not None and view.state is State.HUNG
+        if view is not None and (hung or (view.status is not None and not view.ready)):
+            raise Unavailable(view.reason)
 
 
 @dataclass(slots=True, kw_only=True)

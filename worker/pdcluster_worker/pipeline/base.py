@@ -18,6 +18,7 @@ from pdcluster_worker.core.errors import (
     Draining,
     Overloaded,
     PromptTooLong,
+    Quarantined,
     RoomConflict,
     Unavailable,
     WorkerError,
@@ -187,6 +188,22 @@ class Pipeline:
         )
         return dict(counted)
 
+    def refusing(self) -> WorkerError | None:
+        """Why new requests are refused, whatever they are; None while they are taken.
+
+        Memory in quarantine comes back with a proof alone. Where the proof may never come, serving
+        on with less and less would end in requests that all wait in vain.
+        """
+        if self.draining:
+            return Draining("this worker is draining")
+        limit = self.settings.limits.quarantine_percent_max
+        for name, count in (("pages", self.pools.pages.count()), ("rows", self.pools.rows.count())):
+            if limit < 100 and 100 * count.quarantined > limit * count.total:
+                return Quarantined(
+                    f"{count.quarantined} of {count.total} {name} are in quarantine, over {limit} %"
+                )
+        return None
+
     def tables(self) -> dict[str, int]:
         """Entries of everything that is kept per request or room: none when nothing is live."""
         return {"keys": len(self._by_key), "rids": len(self._by_rid), "rooms": len(self._by_room)}
@@ -220,8 +237,8 @@ class Pipeline:
 
     def _intake(self, message: Submit) -> Request:
         limits = self.settings.limits
-        if self.draining:
-            raise Draining("this worker is draining")
+        if (refusal := self.refusing()) is not None:
+            raise refusal
         if message.rid in self._by_rid:
             raise BadRequest(f"rid {message.rid!r} is in use", field="rid")
         if len(self._by_key) >= limits.queued_requests_max:

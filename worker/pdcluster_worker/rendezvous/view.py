@@ -5,10 +5,11 @@
     silent, its socket is listening   HUNG
     silent, nothing listens           GONE
 
-Ready means SERVING. Live is false only when a restart would help: a loop silent for longer than
-``loop_hang_s`` although its process is there, or a forward pass over ``compute_hang_s``. A process
-that is gone is restarted by its kubelet anyway, and while a new one loads its model a failing
-liveness would kill it again. Losing peers changes neither.
+Ready means SERVING, and not refusing requests because too much memory is in quarantine. Live is
+false only when a restart would help: a loop silent for longer than ``loop_hang_s`` although its
+process is there, or a forward pass over ``compute_hang_s``. A process that is gone is restarted by
+its kubelet anyway, and while a new one loads its model a failing liveness would kill it again.
+Losing peers changes neither.
 """
 
 from dataclasses import dataclass
@@ -34,14 +35,14 @@ class View:
     """The conclusion at one moment."""
 
     state: State
-    reason: str  # "" while SERVING
+    reason: str  # "" while ready
     live: bool
     status: Status | None  # the last one known
     age_s: float  # of ``status``; -1 without one
 
     @property
     def ready(self) -> bool:
-        return self.state is State.SERVING
+        return self.state is State.SERVING and not self.reason
 
 
 class Observer:
@@ -98,4 +99,4 @@ class Observer:
             return State.HUNG, f"a forward pass runs for over {limit:g} s", False
         if status.draining:
             return State.DRAINING, "draining", True
-        return State.SERVING, "", True
+        return State.SERVING, status.refusing, True

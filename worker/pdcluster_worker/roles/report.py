@@ -152,6 +152,7 @@ class Report:
             handoff_seconds=pipeline.handoff_seconds,
             handoffs=pipeline.counts["handoffs"],
             last_errors=tuple(pipeline.last_errors),
+            refusing=str(pipeline.refusing() or ""),
         )
 
     def metrics(self, now: float, *, local: LocalSockets, peers: PeerSockets | None) -> bytes:

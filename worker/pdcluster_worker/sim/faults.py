@@ -13,6 +13,7 @@ from pdcluster_worker.sim.network import Fate
 from pdcluster_worker.sim.node import Node, Sizes
 from pdcluster_worker.sim.schedule import LIMITS, FaultKind, FaultPlan, NodePlan, RequestPlan
 from pdcluster_worker.sim.story import Story
+from pdcluster_worker.sim.toy import VOCAB
 from pdcluster_worker.sim.world import World
 from pdcluster_worker.wire.notice import Notice
 from pdcluster_worker.wire.peer import Body
@@ -240,7 +241,8 @@ class FaultyWorld(World):
         for fault in self._open:
             if fault.kind is FaultKind.ROW and fault.host in (source.host, target.host):
                 self._hit_message(fault, source, target.host, write.notice.room)
-                return replace(content, room=content.room + 1)
+                # Of another request: its token would be a wrong one here.
+                return replace(content, room=content.room + 1, token=(content.token + 1) % VOCAB)
         return content
 
     def note(self, host: str, verb: str, *, what: Body | Notice, fate: Fate) -> None:

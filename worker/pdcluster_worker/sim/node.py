@@ -190,6 +190,7 @@ class Node:
         pipeline.ended.clear()
         if busy:
             pipeline.check_idle()
+            self.world.check_tables(self)
             pipeline.waiting_for_peer()
             pipeline.peer_states()
         self.turn_at = at + (BUSY_S if busy else IDLE_S)

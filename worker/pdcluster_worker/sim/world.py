@@ -145,6 +145,14 @@ class World:
         ):  # fmt: skip
             self.violated(f"{target.host}: row {write.target[0]} is not {notice}'s any more")
 
+    def check_tables(self, node: Node) -> None:
+        """What is kept per request or room has a limit."""
+        limits = node.sizes.limits
+        for name, entries in node.pipeline.tables().items():
+            most = max(limits.queued_requests_max, limits.rooms_tracked_max)
+            if entries > most:
+                self.violated(f"{node.host}: {entries} in {name}, at most {most}")
+
     def check_tokens(self, node: Node, rid: str, *, answer: Answer) -> None:
         """Every token is the one that the fault-free run gives."""
         if rid not in self.expected:

@@ -177,6 +177,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     handoff_seconds: float
     handoffs: int
     last_errors: tuple[str, ...] = ()
+    refusing: str = ""  # why new requests are refused; empty while they are taken
 
 
 class MetricsText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
