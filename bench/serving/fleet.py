@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from pdcluster_api.launch import EngineSpec, LaunchSpec, ModelSpec
-from pdcluster_api.names import ENV_POD_IP, PORT_HTTP, PORT_ROUTER, Role
+from pdcluster_api.names import ENV_POD_IP, ENV_POD_NAME, PORT_HTTP, PORT_ROUTER, Role
 from pdcluster_api.schema import encode
 from pdcluster_operator.local.session import Session
 from pdcluster_operator.render.placement import Placement
@@ -140,8 +140,9 @@ async def aggregated(
     async with contextlib.AsyncExitStack() as stack:
         run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pdc-serving-")))
         env = {
+            ENV_POD_NAME: f"aggregated-{threads}",
             "PDCLUSTER_LAUNCH": json.dumps(encode(launch)),
-            "PDCLUSTER_POD_IP": host,
+            ENV_POD_IP: host,
             "PDCLUSTER_RUN_DIR": str(run),
             "PDCLUSTER_CACHE_DIR": str(load_settings().cache_dir),
             "PDCLUSTER_LOG_LEVEL": "warning",
