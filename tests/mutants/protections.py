@@ -180,8 +180,14 @@ MUTANTS = (
     Mutant(
         "legs that disagree about the prompt go on",
         "pipeline/prefill.py",
-        "if error := hand.contradiction(len(request.prompt), expected):",
-        "if (error := hand.contradiction(len(request.prompt), expected)) and False:",
+        "if error := hand.contradiction(request, expected):",
+        "if (error := hand.contradiction(request, expected)) and False:",
+    ),
+    Mutant(
+        "prompts of the same length are taken for the same",
+        "pipeline/sending.py",
+        "            and self.publish.digest == request.digest\n",
+        "",
     ),
     Mutant(
         "the other leg is not told of a refusal",

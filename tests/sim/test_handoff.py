@@ -179,6 +179,20 @@ def test_a_client_that_leaves_one_leg_is_no_abort_for_the_one_at_the_other(
     assert decode.initial()
 
 
+def test_e20_two_requests_in_one_room_never_get_each_others_answer() -> None:
+    """Each leg came once, so nothing is in use twice; only the prompts tell them apart."""
+    world, prefill, decode = pair()
+    first = prefill.submit("one", [1] * 8, room=3, prefill="p")
+    answer = decode.submit("two", [2] * 8, room=3, prefill="p")
+    world.run(3.0)
+    for ended in (first, answer):
+        assert ended.failed is not None
+        assert ended.failed.kind == "peer_incompatible"
+        assert "disagree about the prompt" in ended.failed.message
+    assert prefill.initial()
+    assert decode.initial()
+
+
 def test_duplicate_room_is_refused_and_the_first_is_unharmed() -> None:
     world, prefill, decode = pair()
     prompt = [5, 6, 7]

@@ -3,6 +3,7 @@
 Every call of a pipeline is made here at `now`; what it wants done is collected in `effects`.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -19,6 +20,7 @@ from pdcluster_worker.pipeline.decode import DecodePipeline
 from pdcluster_worker.pipeline.effects import Effect, Emit, Launch, Send, Write
 from pdcluster_worker.pipeline.peers import PeerLimits, PeerTable
 from pdcluster_worker.pipeline.prefill import PrefillPipeline
+from pdcluster_worker.pipeline.request import DIGEST_BYTES
 from pdcluster_worker.sim.toy import HostMemory, RowMemory
 from pdcluster_worker.wire.local import Abort as LocalAbort
 from pdcluster_worker.wire.local import Failed, Hop, Sampling, Submit, Tokens
@@ -66,6 +68,11 @@ def peer_table(
 def ids(count: int) -> bytes:
     """A prompt of ``count`` tokens on the wire."""
     return np.arange(1, count + 1, dtype="<i4").tobytes()
+
+
+def digest(count: int) -> bytes:
+    """Of that prompt."""
+    return hashlib.blake2b(ids(count), digest_size=DIGEST_BYTES).digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +251,7 @@ class PrefillRig(Rig):
         count = self.sizes.settings().pages_for(length)
         publish = Publish(
             room=room, generation=generation, start_page=0, row=3, prompt_tokens=length,
+            digest=digest(length),
             pages=np.arange(first, first + count, dtype="<i4").tobytes(),
         )  # fmt: skip
         self.frame(publish, sender=sender)

@@ -4,7 +4,7 @@ import pytest
 
 from pdcluster_worker.pipeline.effects import FillRow
 from pdcluster_worker.wire.peer import Abort, AbortAck, Publish, Refused
-from tests.unit.pipeline.rig import OTHER, PEER, PrefillRig, Sizes, computed
+from tests.unit.pipeline.rig import OTHER, PEER, PrefillRig, Sizes, computed, digest
 
 
 def test_e77_an_abort_before_the_request_ends_it_when_it_comes() -> None:
@@ -97,7 +97,15 @@ def test_legs_that_disagree_about_the_prompt_fail_both(tokens: int) -> None:
 def test_too_few_pages_for_the_prompt_fail_both() -> None:
     rig = PrefillRig()
     rig.submit("a", 8, room=1)
-    publish = Publish(room=1, generation=1, pages=b"\1\0\0\0", start_page=0, row=3, prompt_tokens=8)
+    publish = Publish(
+        room=1,
+        generation=1,
+        pages=b"\1\0\0\0",
+        start_page=0,
+        row=3,
+        prompt_tokens=8,
+        digest=digest(8),
+    )
     rig.frame(publish)
     assert rig.failure("a") == "peer_incompatible"
 

@@ -38,7 +38,7 @@ BODIES: tuple[Body, ...] = (
     Unwelcome(kind="k", message="m"),
     Rejoin(),
     Publish(room=2**63 - 1, generation=1, pages=b"\x01\x00\x00\x00", start_page=0, row=1,
-            prompt_tokens=3),
+            prompt_tokens=3, digest=b"d"),
     Abort(room=1, generation=0, kind="k", message="m"),
     AbortAck(room=1, generation=2),
     Refused(room=1, generation=2, kind="k", message="m", quiescent=True),

@@ -195,7 +195,7 @@ class PrefillPipeline(Pipeline):
     def _published(self, request: Request, sender: str, publish: Publish, now: float) -> None:
         hand = self._hands[request.key] = hand_of(sender, publish)
         expected = self.settings.pages_for(len(request.prompt)) - publish.start_page
-        if error := hand.contradiction(len(request.prompt), expected):
+        if error := hand.contradiction(request, expected):
             self._apply(request, Event.FAILED, now, Cause(error))
             return
         self._warm(request, now)

@@ -55,6 +55,7 @@ class Arrival:
             start_page=0,
             row=request.lease.row,
             prompt_tokens=len(request.prompt),
+            digest=request.digest,
         )
 
     def abort(self, room: int) -> Abort:

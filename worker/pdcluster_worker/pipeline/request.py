@@ -1,6 +1,8 @@
 """A live request, as the pipelines see it. One record, owned by one pipeline, keyed by ``key``."""
 
+import hashlib
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from pdcluster_worker.kv.lease import Lease
 from pdcluster_worker.wire.local import Handoff, Hop, Sampling, Submit, Tokens, TopLogprob
 
 TokenIds = NDArray[np.int64]
+DIGEST_BYTES: Final = 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +32,7 @@ class Request:
     prompt: TokenIds
     sampling: Sampling
     hop: Hop | None
+    digest: bytes  # of the prompt; legs of different prompts must never meet in one room
     max_new: int  # the client's limit, cut to the pool's capacity
     received_s: float
     stops: frozenset[int] = frozenset()  # tokens that end the answer
@@ -140,6 +144,7 @@ def from_submit(
         prompt=prompt,
         sampling=message.sampling,
         hop=message.hop,
+        digest=hashlib.blake2b(message.input_ids, digest_size=DIGEST_BYTES).digest(),
         max_new=min(message.sampling.max_new_tokens, capacity - len(prompt) + 1),
         received_s=message.received_s,
         stops=frozenset((*message.sampling.stop_token_ids, *eos)),

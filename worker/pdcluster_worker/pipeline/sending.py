@@ -39,17 +39,22 @@ class Hand:
     descriptors: int = 0
     first_at: float = 0.0
 
-    def contradiction(self, prompt_tokens: int, pages: int) -> PeerIncompatible | None:
-        """Why this cannot be the destination of our prompt; None: it can."""
-        told = self.publish.prompt_tokens
+    def contradiction(self, request: Request, pages: int) -> PeerIncompatible | None:
+        """Why this cannot be the destination of our prompt; None: it can.
+
+        The same number of tokens is not enough: a room that two requests share would hand one
+        client the answer of the other.
+        """
+        told, prompt_tokens = self.publish.prompt_tokens, len(request.prompt)
         if (
             told == prompt_tokens
+            and self.publish.digest == request.digest
             and len(self.target) == pages > 0
             and len(self.target) * 4 == len(self.publish.pages)
         ):
             return None
         return PeerIncompatible(
-            f"the legs disagree: {prompt_tokens} prompt tokens here, {told} there; "
+            f"the legs disagree about the prompt: {prompt_tokens} tokens here, {told} there; "
             f"{pages} pages expected, {len(self.publish.pages) / 4:g} published"
         )
 

@@ -75,7 +75,9 @@ def bad_requests(node: Node, names: Callable[[], str]) -> None:
 
 
 def _publish(room: int) -> Publish:
-    return Publish(room=room, generation=1, pages=b"", start_page=0, row=1, prompt_tokens=1)
+    return Publish(
+        room=room, generation=1, pages=b"", start_page=0, row=1, prompt_tokens=1, digest=b""
+    )
 
 
 def _ask(node: Node, rid: str, *, hop: Hop | None, prompt: bytes) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pdcluster_api.launch import LimitSpec
 from pdcluster_worker.core.errors import WorkerError
-from pdcluster_worker.core.ports import Contact
+from pdcluster_worker.core.ports import Contact, PageIds
 from pdcluster_worker.kv.lease import Pools
 from pdcluster_worker.pipeline.aggregated import AggregatedPipeline
 from pdcluster_worker.pipeline.base import Pipeline, PipelineSettings
@@ -28,7 +28,7 @@ from pdcluster_worker.pipeline.effects import (
 )
 from pdcluster_worker.pipeline.peers import PeerLimits, PeerTable
 from pdcluster_worker.pipeline.prefill import PrefillPipeline
-from pdcluster_worker.sim.pools import WatchedPages, WatchedRows
+from pdcluster_worker.sim.pools import Tenancy, WatchedPages, WatchedRows
 from pdcluster_worker.sim.toy import EOS, PAGE_TOKENS, HostMemory, RowMemory, ToyEngine
 from pdcluster_worker.wire.local import (
     FAKE_HOST,
@@ -104,6 +104,7 @@ class Node:
         self.notices: list[bytes] = []
         self.lookups: list[tuple[tuple[str, int], Contact | WorkerError]] = []
         self.outcomes: list[Callable[[float], None]] = []
+        self._passing: list[tuple[PageIds, Tenancy]] = []  # of the pass that runs
         self.joined: set[str] = set()
         self.prepared: set[int] = set()  # tickets of writes made ready
         self.answers: dict[str, Answer] = {}
@@ -176,6 +177,7 @@ class Node:
         self._hear(now)
         result = self.engine.poll(at)
         if result is not None:
+            self._check_pass()
             pipeline.pass_tokens(result)
             pipeline.outcomes(result)
             pipeline.batch_done(result, now)
@@ -231,6 +233,8 @@ class Node:
             case Discard():
                 self.prepared.discard(effect.ticket)
             case Launch():
+                steps = effect.steps
+                self._passing = [(s.pages, self.pages.tenancy[s.pages].copy()) for s in steps]
                 self.engine.launch(effect.steps, now + world.random.uniform(0.005, 0.05))
             case FillRow():
                 self.rows.write(effect.row, effect.content)
@@ -248,6 +252,13 @@ class Node:
                 self.joined.add(effect.instance)
             case Part():
                 self.joined.discard(effect.instance)
+
+    def _check_pass(self) -> None:
+        """The pages of a pass that runs are nobody else's, and not free either."""
+        for pages, tenancy in self._passing:
+            if not np.array_equal(self.pages.tenancy[pages], tenancy):
+                self.world.violated(f"{self.host}: pages {pages} were released under a pass")
+        self._passing = []
 
     def _emit(self, message: Tokens | Failed) -> None:
         answer = self.answers[message.rid]

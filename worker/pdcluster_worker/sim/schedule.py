@@ -18,6 +18,7 @@ ARRIVALS_S: Final = 1.5  # requests come within this time
 FAULTS_S: Final = 2.0  # and faults begin within this
 ODD: Final = 0.1  # share of days on which one worker does not fit the others
 ALONE: Final = 0.35  # share of days with a worker that does both
+REUSE: Final = 0.2  # share of requests in the room of the one before
 CROWDED: Final = 0.25  # share of days on which one decode has too little memory
 FAULT_S_MAX: Final = 2.5  # none lasts longer
 # Short limits, so that a day is short; their order is the product's.
@@ -212,10 +213,24 @@ def _requests(dice: random.Random, nodes: list[NodePlan], *, crowded: bool) -> l
     prefills = [node.host for node in nodes if node.role == "prefill"]
     decodes = [node.host for node in nodes if node.role == "decode"]
     count = REQUESTS_MIN + dice.randrange(9)
-    requests = [_request(dice, number, prefills, decodes) for number in range(1, count + 1)]
+    requests: list[RequestPlan] = []
+    for number in range(1, count + 1):
+        requests.append(_request(dice, number, prefills, decodes))
+        if len(requests) > 1 and dice.random() < REUSE:
+            requests[-1] = _again(requests[-1], requests[-2], dice.choice((0.05, 0.2, 0.5)))
     if not crowded:
         return requests
     return [replace(r, prompt=min(r.prompt, 8), max_new=30, decode=decodes[0]) for r in requests]
+
+
+def _again(request: RequestPlan, former: RequestPlan, later_s: float) -> RequestPlan:
+    """``request`` in the room of a former one, which has hardly ended: a router tried again."""
+    assert former.at_prefill is not None
+    assert former.at_decode is not None
+    return replace(
+        request, room=former.room, prefill=former.prefill, decode=former.decode,
+        at_prefill=former.at_prefill + later_s, at_decode=former.at_decode + later_s,
+    )  # fmt: skip
 
 
 def _request(

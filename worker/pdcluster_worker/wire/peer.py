@@ -106,6 +106,7 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     start_page: Count  # pages below are already on decode (prefix)
     row: Count  # metadata row
     prompt_tokens: Count  # both legs must have tokenized alike
+    digest: bytes  # of the prompt: equal rooms alone do not prove that the legs belong together
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
