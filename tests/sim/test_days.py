@@ -50,10 +50,11 @@ def test_one_seed_is_one_history() -> None:
 
 
 def without_faults(seed: int) -> Schedule:
-    """Nor workers that do not fit the others."""
+    """Nor workers that do not fit the others, nor rooms used again."""
     schedule = make_schedule(seed)
+    requests = tuple(replace(r, room=room) for room, r in enumerate(schedule.requests, start=1))
     nodes = tuple(replace(node, odd="") for node in schedule.nodes)
-    return replace(schedule, nodes=nodes, faults=())
+    return replace(schedule, nodes=nodes, requests=requests, faults=())
 
 
 @pytest.mark.parametrize("seed", range(10))
