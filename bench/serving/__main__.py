@@ -7,6 +7,9 @@ together; it is the harder one to beat. Each aggregated worker gets the chunk si
 p99 of inter-token latency under arriving long prompts, among those whose long prompts have their
 first token at most a quarter later than with the fastest chunk size.
 
+A round that other work disturbed is repeated, and the quietest rounds are kept: what a table says
+about the cores that others used is of those.
+
 `--quick` is a smoke test with random weights: its numbers say nothing.
 """
 
@@ -14,14 +17,14 @@ import argparse
 import asyncio
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from bench.serving import table
 from bench.serving.compare import Outcome, Tuned, best, in_turns, judge, tune
-from bench.serving.cpu import others, usage, used
+from bench.serving.cpu import usage, used
 from bench.serving.fleet import Model, System, aggregated, disaggregated
 from bench.serving.stages import means_ms, read
 from bench.serving.workloads import Plan, interrupted, one_at_a_time, several
@@ -60,12 +63,14 @@ async def tuned(options: Options) -> tuple[list[Tuned], list[Tuned]]:
 async def single(systems: list[System], options: Options) -> tuple[Outcome, str]:
     """The first goal's workload, and where its time went."""
     plan = options.plan
-    await in_turns(systems, plan, workload=_single, rounds=2)  # connections, handshake, caches
+    await in_turns(
+        systems, plan, workload=one_at_a_time, rounds=2
+    )  # connections, handshake, caches
     await asyncio.sleep(SETTLE_S)
     before, at_first = [await read(system) for system in systems], usage()
-    outcome = await in_turns(systems, plan, workload=_single, rounds=plan.single_rounds)
+    outcome = await in_turns(systems, plan, workload=one_at_a_time, rounds=plan.single_rounds)
     await asyncio.sleep(SETTLE_S)
-    texts = [table.processes(used(at_first, usage()), requests=plan.single_rounds)]
+    texts = [table.processes(used(at_first, usage()), requests=outcome.tried)]
     for system, first in zip(systems, before, strict=True):
         seen = {"time to first token": 1e3 * fmean(outcome.whole(system.name).first_s)}
         texts.append(
@@ -87,14 +92,11 @@ async def measure(options: Options) -> tuple[str, dict[str, Any]]:
             )
             systems.append(await stack.enter_async_context(other))
         outcomes: dict[str, Outcome] = {}
-        clock, at_first = asyncio.get_running_loop(), usage()
-        begun = clock.time()
         outcomes["single"], steps = await single(systems, options)
         print(table.workload(outcomes["single"]), flush=True)
-        for name, workload in (("several", _several), ("long", _long)):
+        for name, workload in (("several", several), ("long", interrupted)):
             outcomes[name] = await in_turns(systems, plan, workload=workload, rounds=plan.rounds)
             print(table.workload(outcomes[name]), flush=True)
-        disturbed = others(at_first, usage(), seconds=clock.time() - begun)
     goals = [judge(outcomes, pd="PD", against=system.name) for system in systems[1:]]
     parts = [
         ("Chunk sizes", table.tuning(found, chosen)),
@@ -104,24 +106,8 @@ async def measure(options: Options) -> tuple[str, dict[str, Any]]:
         ("Goals", table.goals(goals)),
         ("One client: where the time to the first token goes", steps),
     ]
-    text = f"Other work on the machine kept {disturbed:.2f} cores busy.\n\n"
-    text += "\n".join(f"{title}\n\n{part}" for title, part in parts)
-    return text, table.plain(outcomes, goals) | {
-        "tuning": [asdict(row) for row in found],
-        "others_cores": disturbed,
-    }
-
-
-async def _single(system: System, plan: Plan, seed: int) -> Any:
-    return await one_at_a_time(system, plan, seed=seed)
-
-
-async def _several(system: System, plan: Plan, seed: int) -> Any:
-    return await several(system, plan, seed=seed)
-
-
-async def _long(system: System, plan: Plan, seed: int) -> Any:
-    return await interrupted(system, plan, seed=seed)
+    text = "\n".join(f"{title}\n\n{part}" for title, part in parts)
+    return text, table.plain(outcomes, goals) | {"tuning": [asdict(row) for row in found]}
 
 
 def read_options() -> tuple[Options, Path]:
@@ -137,6 +123,7 @@ def read_options() -> tuple[Options, Path]:
     parser.add_argument("--pd-chunk", type=int, default=512, help="of prefill; the default's")
     parser.add_argument("--rounds", type=int, default=FULL.rounds)
     parser.add_argument("--single-rounds", type=int, default=FULL.single_rounds)
+    parser.add_argument("--tries", type=int, default=FULL.tries, help="rounds, if disturbed")
     parser.add_argument("--quick", action="store_true", help="a smoke test")
     parser.add_argument("--out", type=Path, default=Path("bench/out"))
     given = parser.parse_args()
@@ -147,7 +134,9 @@ def read_options() -> tuple[Options, Path]:
         source, dtype, plan = "tiny://llama?seed=0", "float32", QUICK
         threads, chunks = (given.threads,), (128,)
     else:
-        plan = Plan(rounds=given.rounds, single_rounds=given.single_rounds)
+        plan = replace(
+            FULL, rounds=given.rounds, single_rounds=given.single_rounds, tries=given.tries
+        )
     options = Options(
         model=Model(source=source, dtype=dtype, threads=given.threads, kv_pages=512),
         plan=plan,

@@ -1,22 +1,31 @@
 """Runs workloads on systems in turns, and tunes the aggregated worker before."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Protocol
 
+from bench.serving.cpu import others, usage
 from bench.serving.fleet import Model, System, aggregated
 from bench.serving.workloads import Block, Plan, interrupted
 
 SLOWER_MAX = 1.25  # of a chunk size's first tokens beside the fastest chunk size's
 
-Workload = Callable[[System, Plan, int], Awaitable[Block]]
+
+class Workload(Protocol):
+    """One of `bench.serving.workloads`."""
+
+    def __call__(self, system: System, plan: Plan, *, seed: int) -> Awaitable[Block]: ...
 
 
 @dataclass(slots=True)
 class Outcome:
     """One workload on several systems; round i of one is beside round i of the others."""
 
-    rounds: dict[str, list[Block]] = field(default_factory=dict)
+    rounds: dict[str, list[Block]]
+    others_cores: float = 0.0  # that other work kept busy, mean of the rounds
+    tried: int = 0  # rounds, of which the quietest are here
 
     def whole(self, name: str) -> Block:
         """All rounds of a system in one."""
@@ -36,13 +45,26 @@ class Outcome:
 async def in_turns(
     systems: Sequence[System], plan: Plan, *, workload: Workload, rounds: int
 ) -> Outcome:
-    """Each round on every system, the first of them another each time; all get equal prompts."""
-    outcome = Outcome({system.name: [] for system in systems})
-    for number in range(rounds):
-        first = number % len(systems)
+    """Each round on every system, the first of them another each time; all get equal prompts.
+
+    Rounds that other work on the machine disturbed are repeated, at most ``plan.tries`` times as
+    many as are wanted; the quietest are kept, whatever they show.
+    """
+    clock, tried = asyncio.get_running_loop(), list[tuple[float, dict[str, Block]]]()
+    for number in range(rounds * plan.tries):
+        first, before, begun = number % len(systems), usage(), clock.time()
+        found = {}
         for system in (*systems[first:], *systems[:first]):
-            outcome.rounds[system.name].append(await workload(system, plan, 1000 * (number + 1)))
-    return outcome
+            found[system.name] = await workload(system, plan, seed=1000 * (number + 1))
+        tried.append((others(before, usage(), seconds=clock.time() - begun), found))
+        if sum(cores <= plan.quiet_cores for cores, _ in tried) >= rounds:
+            break
+    kept = sorted(tried, key=lambda entry: entry[0])[:rounds]
+    return Outcome(
+        rounds={system.name: [found[system.name] for _, found in kept] for system in systems},
+        others_cores=fmean(cores for cores, _ in kept),
+        tried=len(tried),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +82,8 @@ async def tune(model: Model, plan: Plan, *, threads: int, chunks: Sequence[int])
     found = []
     for index, chunk in enumerate(chunks):
         async with aggregated(model, index=index, threads=threads, chunk_tokens=chunk) as system:
-            block = await interrupted(system, plan, seed=1)
+            outcome = await in_turns([system], plan, workload=interrupted, rounds=1)
+            block = outcome.whole(system.name)
         found.append(
             Tuned(
                 threads=threads, chunk_tokens=chunk, gap_p99_ms=block.gap_ms(99),

@@ -58,7 +58,8 @@ def workload(outcome: Outcome) -> str:
         cells += [block.gap_ms(q) for q in (50, 99, 100)]
         cells.append(block.tokens / block.seconds)
         rows.append([name, *(f"{cell:.1f}" for cell in cells)])
-    return lines(head, rows)
+    quiet = f"Others used {outcome.others_cores:.2f} cores; {outcome.tried} rounds tried.\n\n"
+    return quiet + lines(head, rows)
 
 
 def goals(found: Sequence[Goals]) -> str:
@@ -97,7 +98,8 @@ def plain(outcomes: Mapping[str, Outcome], found: Sequence[Goals]) -> dict[str, 
     return {
         "goals": [asdict(g) for g in found],
         "workloads": {
-            name: {
+            name: {"others_cores": outcome.others_cores, "tried": outcome.tried}
+            | {
                 system: [_figures(block) for block in blocks]
                 for system, blocks in outcome.rounds.items()
             }

@@ -14,6 +14,8 @@ class Plan:
 
     rounds: int  # of everything but single requests
     single_rounds: int  # one request of each system
+    tries: int = 3  # rounds at most, as a multiple of those wanted
+    quiet_cores: float = 0.25  # of others' work that a round may bear
     prompt_tokens: int = 256
     answer_tokens: int = 24
     clients: int = 4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.serving import table
+from bench.serving import compare, table
 from bench.serving.client import Ask, percentile
 from bench.serving.compare import Outcome, Tuned, best, in_turns, judge
 from bench.serving.cpu import Usage, others, used
@@ -39,20 +39,49 @@ def test_goals_are_medians_of_rounds_side_by_side() -> None:
     assert "| one | +10.0 | +6.0 | 2.50 |" in table.goals([found])
 
 
-async def test_systems_take_turns_in_going_first_and_get_equal_prompts() -> None:
+PLAN = Plan(rounds=2, single_rounds=1, tries=2, quiet_cores=0.25)
+SYSTEMS = [System(name=name, url="") for name in "ab"]
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, *cores: float) -> None:
+    """What other work takes in each round."""
+    left = iter(cores)
+    monkeypatch.setattr(compare, "others", lambda *_, seconds: next(left))
+
+
+async def test_systems_take_turns_in_going_first_and_get_equal_prompts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[tuple[str, int]] = []
 
-    async def workload(system: System, plan: Plan, seed: int) -> Block:
+    async def workload(system: System, plan: Plan, *, seed: int) -> Block:
         seen.append((system.name, seed))
         return block(1.0, 0.1)
 
-    systems = [System(name=name, url="") for name in "ab"]
-    outcome = await in_turns(systems, Plan(rounds=2, single_rounds=1), workload=workload, rounds=2)
+    machine(monkeypatch, 0.1, 0.2)
+    outcome = await in_turns(SYSTEMS, PLAN, workload=workload, rounds=2)
     assert seen == [("a", 1000), ("b", 1000), ("b", 2000), ("a", 2000)]
     assert outcome.whole("a").tokens == 8
     assert "| a | 1000.0 | 1000.0 | 1000.0 | 100.0 | 100.0 | 100.0 | 2.0 |" in table.workload(
         outcome
     )
+
+
+@pytest.mark.parametrize(
+    ("cores", "kept"),
+    [((0.9, 0.1, 0.2), [2.0, 3.0]), ((0.9, 0.8, 0.1, 0.7), [3.0, 4.0])],
+    ids=["enough are quiet", "the quietest of too few"],
+)
+async def test_disturbed_rounds_are_repeated(
+    cores: tuple[float, ...], kept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def workload(system: System, plan: Plan, *, seed: int) -> Block:
+        return block(seed / 1000, 0.1)
+
+    machine(monkeypatch, *cores)
+    outcome = await in_turns(SYSTEMS, PLAN, workload=workload, rounds=2)
+    assert [found.first_s for found in outcome.rounds["a"]] == [[first] for first in kept]
+    assert outcome.tried == len(cores)
 
 
 def test_a_prompt_depends_on_its_seed_alone() -> None:
