@@ -18,7 +18,7 @@ from pdcluster_worker.core.clock import SystemClock
 from pdcluster_worker.core.errors import PeerLost
 from pdcluster_worker.core.settings import Settings
 from pdcluster_worker.frontend.app import create_app
-from pdcluster_worker.frontend.server import serve, serving
+from pdcluster_worker.frontend.server import _listen, serve, serving
 from pdcluster_worker.wire.local import Failed, Submit
 from tests.unit.frontend.fakes import (
     LEG,
@@ -209,6 +209,16 @@ async def test_a_long_answer_is_no_slow_request() -> None:
         for message in answer(submit, "hello")[1:]:
             link.inboxes[submit.rid].put(message)
         assert (await asking).json()["text"] == "hello"
+
+
+def test_events_do_not_wait_for_acknowledgements() -> None:
+    """A stream is small packets one behind the other: Nagle's algorithm would hold them back."""
+    with (
+        _listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_a_taken_port_is_an_error() -> None:

@@ -1,12 +1,14 @@
 """The loop outlives a fault of ours, and gives up on one that does not pass."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pdcluster_worker.core.log import Log
 from pdcluster_worker.roles.loop import FAULTS_IN_A_ROW_MAX, Loop
+from tests.unit.roles.rig import ManualClock
 
 
 @dataclass
@@ -58,3 +60,47 @@ def test_a_fault_in_every_turn_ends_the_process() -> None:
     with pytest.raises(KeyError):
         turn_often(made)
     assert made.turns == 2 + FAULTS_IN_A_ROW_MAX
+
+
+class Quick:
+    """An executor whose writes are settled as soon as one looks."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self.pipeline, self.open_writes = pipeline, 0
+        self.done: list[str] = []
+
+    def run(self, effects: list[str]) -> None:
+        self.done += effects
+        self.open_writes += effects.count("write")
+
+    def poll_writes(self, now: float) -> int:
+        del now
+        settled, self.open_writes = self.open_writes, 0
+        self.pipeline.outbox += ["answer"] * settled
+        return settled
+
+
+class Outbox:
+    """The part of a pipeline that holds effects."""
+
+    def __init__(self, *effects: str) -> None:
+        self.outbox = list(effects)
+
+    def drain_outbox(self) -> list[str]:
+        drained, self.outbox = self.outbox, []
+        return drained
+
+
+def test_no_answer_waits_for_the_pause() -> None:
+    """A write may settle while the next is posted; what follows from it goes out in this turn."""
+    pipeline: Any = Outbox("write", "write")
+    executor: Any = Quick(pipeline)
+    rim: Any = SimpleNamespace(clock=ManualClock())
+    nothing: Any = None
+    made = Loop(
+        rim=rim, pipeline=pipeline, executor=executor, report=nothing, waker=nothing,
+        log=Log("test"), instance="i",
+    )  # fmt: skip
+    made._carry_out()
+    assert executor.done == ["write", "write", "answer", "answer"]
+    assert pipeline.outbox == []

@@ -93,16 +93,23 @@ class Loop:
         engine_idle = self.rim.engine.busy_since() is None
         self.pipeline.tick(now, engine_idle=engine_idle)
         self.pipeline.prober.tick(engine_idle=engine_idle)
-        if self.pipeline.outbox:
+        self._carry_out()
+        if self.pipeline.ended:
+            ended, self.pipeline.ended = self.pipeline.ended, []
+            self.report.ended(ended)
+        self._questions(now)
+
+    def _carry_out(self) -> None:
+        """Effects, and what follows at once from writes that settle while they are posted.
+
+        Nothing may be left for after the pause: it could be an answer.
+        """
+        while self.pipeline.outbox:
             opened = self.executor.open_writes
             self.executor.run(self.pipeline.drain_outbox())
             if self.executor.open_writes > opened:
                 self._lively_at = self.rim.clock.now()
                 self.executor.poll_writes(self._lively_at)
-        if self.pipeline.ended:
-            ended, self.pipeline.ended = self.pipeline.ended, []
-            self.report.ended(ended)
-        self._questions(now)
 
     def _sockets(self) -> list[object]:
         local = self.rim.local
