@@ -10,8 +10,8 @@ from pdcluster_worker.sim.run import run
 from pdcluster_worker.sim.schedule import Schedule, make_schedule
 from pdcluster_worker.sim.story import Story
 
-DAYS = 200  # the same in every run: what broke once stays mended
-FRESH_DAYS = 200  # others in every run
+DAYS = 100  # the same in every run: what broke once stays mended
+FRESH_DAYS = 150  # others in every run
 
 
 def live_through(seed: int) -> None:

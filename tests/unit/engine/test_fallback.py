@@ -25,6 +25,8 @@ from pdcluster_worker.models.errors import ModelError, UnsupportedModel
 from tests.unit.engine.architectures import ARCHITECTURES, CONTEXT, VOCAB, write
 from tests.unit.engine.rig import Ids, Rig, step
 
+pytestmark = pytest.mark.model
+
 pytest.importorskip("transformers")
 
 NEW = 24
