@@ -22,11 +22,12 @@ def test_e26_five_hundred_requests_wait_for_eight_rows_and_are_served() -> None:
     answers = [both(world, room, [room % 250] * 9, max_new=4) for room in range(1, 501)]
     started = world.now
     world.run(100.0, until=lambda: all(answer.ended for _, answer in answers))
-    assert world.now - started > 3 * limits.bootstrap_timeout_s, "too quick to show anything"
+    took = world.now - started
     world.run(2.0)
     for room, (first, answer) in enumerate(answers, start=1):
         assert first.finish == "length", first.failed
         assert answer.tokens == oracle([room % 250] * 9, 4)
+    assert took > 3 * limits.bootstrap_timeout_s, "too quick to show anything"
     assert prefill.initial()
     assert decode.initial()
 
