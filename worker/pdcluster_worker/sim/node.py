@@ -60,6 +60,7 @@ class Answer:
     finish: str | None = None
     failed: Failed | None = None
     ended_at: float | None = None
+    left: bool = False  # its frontend listens no more: what is on the way is dropped there
 
     @property
     def ended(self) -> bool:
@@ -262,6 +263,8 @@ class Node:
 
     def _emit(self, message: Tokens | Failed) -> None:
         answer = self.answers[message.rid]
+        if answer.left:
+            return
         if answer.ended:
             self.world.violated(f"{self.host}: {message.rid} ends twice")
         if isinstance(message, Failed):
@@ -323,7 +326,7 @@ class Node:
         """The frontend ends a request; ``finished``: it has seen a stop string."""
         answer = self.answers.get(rid)
         if finished and answer is not None and not answer.ended:
-            answer.finish, answer.ended_at = "stop", self.world.now
+            answer.finish, answer.ended_at, answer.left = "stop", self.world.now, True
         message = Abort(rid=rid, reason="told to", kind=kind, finished=finished)
         self.pipeline.abort(message, self.world.now + self.ahead_s)
         self.wake()

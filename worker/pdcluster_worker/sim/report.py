@@ -28,6 +28,8 @@ def possible_cells() -> set[Cell]:
 
 
 def _impossible(role: str, stage: str, kind: FaultKind) -> bool:
+    if kind is FaultKind.ROW and stage not in (Stage.TRANSFER, Stage.INFLIGHT, Stage.DEFERRED):
+        return True
     if role == "aggregated":
         return kind in MESSAGES or kind in (FaultKind.SAME_ROOM, *ONE_LEGGED)
     if role == "prefill":
