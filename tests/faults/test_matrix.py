@@ -1,0 +1,61 @@
+"""Faults against real workers: each kind, on each side, in each stage of a request.
+
+CI runs a subset with each pair of (fault, stage), (fault, side) and (stage, side) that can be;
+`make test-full` runs all of it, and stops for 30 s too. docs/faults.md has the last result.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.faults.cells import Cell, matrix, pairwise
+from tests.faults.record import record
+from tests.faults.runner import Oracle, Run, oracle
+from tests.faults.workers import Pair, pair
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(150),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+STOP_S = 4.0  # beyond `heartbeat_timeout_s`
+
+
+@dataclass(slots=True)
+class Stand:
+    """The pair that is kept from cell to cell."""
+
+    pair: Pair
+    right: Oracle
+    clean: bool = True  # false: a cell has failed, the next one gets new processes
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def stand(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stand]:
+    state: Path = tmp_path_factory.mktemp("faults")
+    async with pair(state) as both:
+        yield Stand(both, await oracle(both))
+
+
+def params() -> list[object]:
+    """Every cell that can be; what is not of the subset is for the full run."""
+    return [
+        pytest.param(cell, id=str(cell), marks=[] if pairwise(cell) else [pytest.mark.full])
+        for cell in matrix()
+        if not cell.not_applicable
+    ]
+
+
+@pytest.mark.parametrize("cell", params())
+async def test_fault(stand: Stand, cell: Cell) -> None:
+    if not stand.clean:
+        await stand.pair.start()
+    stand.clean = False
+    outcome = await Run(stand.pair, stand.right, cell, stop_s=STOP_S).run()
+    record(outcome)
+    assert not outcome.problems, "\n".join([*outcome.problems, str(outcome)])
+    stand.clean = True
