@@ -256,11 +256,19 @@ class PeerTable:
                 peer.state = PeerState.LOST
                 self._changes.append((Change.LOST, peer.instance))
             if silent > limits.forget_s and not needed(peer.instance):
-                self.gone(peer.instance)
+                self._forget(peer)
                 continue
             self._hurry(peer, now)
             beat = Alive(rooms=rooms(peer.instance), draining=draining)
             self._emit(Send(peer.endpoint, peer.instance, beat))
+
+    def _forget(self, peer: Peer) -> None:
+        """No longer a peer of ours, and it may be alive: one that was stopped wakes up and takes us
+        for ready. Told that we are not, its requests need not fail first, one heartbeat limit long.
+        """
+        if self.intro.role == "prefill":
+            self._emit(Send(peer.endpoint, peer.instance, Rejoin()))
+        self.gone(peer.instance)
 
     def _hurry(self, peer: Peer, now: float) -> None:
         """Ask for a new handshake where one is overdue or the connection broke: nobody else does.
