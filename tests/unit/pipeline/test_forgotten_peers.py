@@ -10,7 +10,7 @@ from tests.unit.pipeline.rig import PEER, intro, peer_table
 LONG_S = 100  # beyond `forget_s`
 
 
-def forgotten(*, needed: bool) -> tuple[PeerTable, list[Effect]]:
+def silent(*, role: str, needed: bool) -> tuple[PeerTable, list[Effect]]:
     """A peer that was met at 1 s and silent for a long time after."""
     out: list[Effect] = []
     table = peer_table(out, role="prefill")
@@ -22,9 +22,19 @@ def forgotten(*, needed: bool) -> tuple[PeerTable, list[Effect]]:
     return table, out
 
 
-@pytest.mark.parametrize("needed", [False, True])
-def test_rejoin_is_said_on_forgetting_and_only_then(needed: bool) -> None:
-    table, out = forgotten(needed=needed)
-    said = [e for e in out if isinstance(e, Send) and isinstance(e.body, Rejoin)]
-    assert (table.get(PEER) is None) is not needed
-    assert [send.receiver for send in said] == ([] if needed else [PEER])
+def told(out: list[Effect]) -> list[str]:
+    """Who was asked for a new handshake."""
+    return [e.receiver for e in out if isinstance(e, Send) and isinstance(e.body, Rejoin)]
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_a_prefill_asks_the_peer_that_it_forgets_for_a_new_handshake(role: str) -> None:
+    table, out = silent(role=role, needed=False)
+    assert table.get(PEER) is None
+    assert told(out) == ([PEER] if role == "prefill" else [])
+
+
+def test_a_peer_that_is_needed_is_not_forgotten_and_not_asked() -> None:
+    table, out = silent(role="prefill", needed=True)
+    assert table.get(PEER) is not None
+    assert told(out) == []
