@@ -13,6 +13,7 @@ from tests.faults.runner import Outcome
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "var" / "faults.json"
 PAGE = ROOT / "docs" / "faults.md"
+LONG = ", 30 s"
 HEADING = "## Last results\n"
 
 
@@ -36,10 +37,10 @@ def _answers(row: dict[str, Any]) -> str:
     return ", ".join(f"{leg}: {answer}" for leg, answer in row["victim"].items())
 
 
-def _result(cell: Cell, known: dict[str, dict[str, Any]]) -> str:
+def _result(cell: Cell, known: dict[str, dict[str, Any]], *, variant: str = "") -> str:
     if cell.not_applicable:
         return "-"
-    row = known.get(str(cell))
+    row = known.get(f"{cell}{variant}")
     if row is None:
         return "not run"
     if not row["passed"]:
@@ -56,8 +57,9 @@ def tables(known: dict[str, dict[str, Any]]) -> str:
     for fault in Fault:
         for role in dict.fromkeys(cell.role for cell in cells):
             own = [c for c in cells if (c.fault, c.role) == (fault, role)]
-            results = " | ".join(_result(cell, known) for cell in own)
-            lines.append(f"| {fault} | {role} | {results} |")
+            for variant in ("", LONG) if fault is Fault.STOP else ("",):
+                results = " | ".join(_result(cell, known, variant=variant) for cell in own)
+                lines.append(f"| {fault}{variant} | {role} | {results} |")
     lines += ["", "| fault, hits, stage | the two legs of the request that was hit |", "|---|---|"]
     lines += [f"| {c} | {_answers(known[str(c)])} |" for c in cells if str(c) in known]
     return "\n".join(lines) + "\n"

@@ -124,6 +124,7 @@ class Run:
     # ----------------------------------------------------------------------------- the fault
     async def _fault(self, victim: Legs) -> None:
         """Strike; for a stop, also end it."""
+        started = self.clock()
         match self.cell.fault:
             case Fault.DISCONNECT:
                 victim.tasks[self.cell.role].cancel()
@@ -141,6 +142,15 @@ class Run:
                     await asyncio.sleep(self.stop_s)
                 finally:
                     self.hit.send(signal.SIGCONT)
+        if self.cell.fault in CLIENT:
+            await self._acknowledged(started)
+
+    async def _acknowledged(self, started: float) -> None:
+        """Until no pages of decode wait for prefill's word; measured, not judged."""
+        async with asyncio.timeout(INITIAL_S):
+            while (await self.pair.decode.status())["pages"]["quarantined"]:
+                await asyncio.sleep(POLL_S / 4)
+        self.outcome.seconds["acknowledged"] = round(self.clock() - started, 3)
 
     # -------------------------------------------------------------------------- what must hold
     def _judge(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.faults.cells import Cell, matrix, pairwise
-from tests.faults.record import record
+from tests.faults.cells import Cell, Fault, matrix, pairwise
+from tests.faults.record import LONG, record
 from tests.faults.runner import Oracle, Run, oracle
 from tests.faults.workers import Pair, pair
 
@@ -23,7 +23,8 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-STOP_S = 4.0  # beyond `heartbeat_timeout_s`
+STOP_S = 4.0  # beyond `heartbeat_timeout_s` and `orphan_ttl_s`
+LONG_STOP_S = 30.0
 
 
 @dataclass(slots=True)
@@ -44,19 +45,25 @@ async def stand(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stand
 
 def params() -> list[object]:
     """Every cell that can be; what is not of the subset is for the full run."""
-    return [
-        pytest.param(cell, id=str(cell), marks=[] if pairwise(cell) else [pytest.mark.full])
-        for cell in matrix()
-        if not cell.not_applicable
+    cells = [cell for cell in matrix() if not cell.not_applicable]
+    usual = [
+        pytest.param(cell, STOP_S, id=str(cell), marks=[] if pairwise(cell) else [pytest.mark.full])
+        for cell in cells
     ]
+    long = [
+        pytest.param(cell, LONG_STOP_S, id=f"{cell}{LONG}", marks=[pytest.mark.full])
+        for cell in cells
+        if cell.fault is Fault.STOP
+    ]
+    return [*usual, *long]
 
 
-@pytest.mark.parametrize("cell", params())
-async def test_fault(stand: Stand, cell: Cell) -> None:
+@pytest.mark.parametrize(("cell", "stop_s"), params())
+async def test_fault(stand: Stand, cell: Cell, stop_s: float) -> None:
     if not stand.clean:
         await stand.pair.start()
     stand.clean = False
-    outcome = await Run(stand.pair, stand.right, cell, stop_s=STOP_S).run()
-    record(outcome)
+    outcome = await Run(stand.pair, stand.right, cell, stop_s=stop_s).run()
+    record(outcome, variant=LONG if stop_s == LONG_STOP_S else "")
     assert not outcome.problems, "\n".join([*outcome.problems, str(outcome)])
     stand.clean = True

@@ -13,7 +13,7 @@ LONG_S = 100  # beyond `forget_s`
 def silent(*, role: str, needed: bool) -> tuple[PeerTable, list[Effect]]:
     """A peer that was met at 1 s and silent for a long time after."""
     out: list[Effect] = []
-    table = peer_table(out, role="prefill")
+    table = peer_table(out, role=role)
     table.met(PEER, Hello(intro=intro(PEER)), now=1.0)
     table.warm_written(PEER)
     table.warm_seen(PEER)
