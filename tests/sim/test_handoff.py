@@ -93,7 +93,12 @@ def test_prompt_at_capacity_is_served() -> None:
     assert answer.finish == "length"
 
 
-def test_refusal_of_decode_alone_ends_prefill() -> None:
+def test_e48_refusal_of_decode_alone_ends_prefill() -> None:
+    """Trigger: decode refuses a request before it has published anything.
+    Others: prefill kept the request and its pages.
+    Here: decode tells prefill by address and room, with the client's own reason.
+    Bound: one lookup and one frame.
+    """
     world = World()
     prefill = world.add("prefill", "p", sizes=Sizes(pages=64))
     decode = world.add("decode", "d", sizes=Sizes(pages=8))
@@ -193,7 +198,12 @@ def test_e20_two_requests_in_one_room_never_get_each_others_answer() -> None:
     assert decode.initial()
 
 
-def test_duplicate_room_is_refused_and_the_first_is_unharmed() -> None:
+def test_e12_a_room_used_again_is_refused_and_the_first_is_unharmed() -> None:
+    """Trigger: a router tries again with the room of a request that is still live.
+    Others: the two mixed, and one client got the other's tokens.
+    Here: a room in use is refused on both legs; the first goes on.
+    Bound: at once.
+    """
     world, prefill, decode = pair()
     prompt = [5, 6, 7]
     _, answer = ask(prefill, decode, prompt, room=4)
@@ -221,8 +231,12 @@ def test_client_gone_at_any_moment(moment: float, leg: str) -> None:
     assert prefill.answers["r2"].ended
 
 
-def test_late_write_never_lands_in_pages_of_another() -> None:
-    """E1: the write of an aborted hand-off completes after its pages would have been reused."""
+def test_e01_late_write_never_lands_in_pages_of_another() -> None:
+    """Trigger: decode ends a hand-off while its pages are still being written.
+    Others: freed the pages; the late write put one client's text into another's answer.
+    Here: the pages stay in quarantine until prefill proves that it has stopped.
+    Bound: the write's own end, one frame, or a new process in the same pod; never time alone.
+    """
     world, prefill, decode = pair(1, Sizes(pages=12, limits=LimitSpec(quarantine_percent_max=100)))
     world.write_delay = lambda write: 3.0 if write.key == 1 else 0.001
     ask(prefill, decode, [9] * 40, room=1)
@@ -308,7 +322,7 @@ def test_frozen_prefill_keeps_pages_quarantined_until_it_answers() -> None:
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode", "aggregated"])
-def test_a_failed_pass_fails_its_requests_and_no_others(role: str) -> None:
+def test_e39_a_failed_pass_fails_its_requests_and_no_others(role: str) -> None:
     world, prefill, decode = pair()
     alone = world.add("aggregated", "a")
     broken = {"prefill": prefill, "decode": decode, "aggregated": alone}[role]

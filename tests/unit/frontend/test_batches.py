@@ -64,14 +64,16 @@ def test_rooms(given_rooms: list[int], shape: Shape, expected: list[int]) -> Non
         ([0, MAX], Shape(2, 1)),
     ],
 )
-def test_rooms_that_would_be_shared_or_missing(given_rooms: list[int | None], shape: Shape) -> None:
+def test_e86_rooms_that_would_be_shared_or_missing(
+    given_rooms: list[int | None], shape: Shape
+) -> None:
     with pytest.raises(BadRequest) as caught:
         rooms_of(given_rooms, shape=shape)
     assert caught.value.field == "bootstrap_room"
 
 
 @given(st.integers(0, MAX), st.integers(1, 20), st.integers(1, 20))
-def test_one_room_makes_as_many_different_ones(room: int, prompts: int, samples: int) -> None:
+def test_e86_one_room_makes_as_many_different_ones(room: int, prompts: int, samples: int) -> None:
     found = rooms_of([room], shape=Shape(prompts, samples))
     assert len(set(found)) == prompts * samples
     assert all(1 <= room <= MAX for room in found)
@@ -87,7 +89,14 @@ def test_one_room_makes_as_many_different_ones(room: int, prompts: int, samples:
     ],
 )
 @pytest.mark.parametrize("room", [7, [7], [7, 70], [7, 8, 70, 71]])
-async def test_both_legs_derive_the_same_rooms(path: str, body: dict[str, Any], room: Any) -> None:
+async def test_e86_both_legs_derive_the_same_rooms(
+    path: str, body: dict[str, Any], room: Any
+) -> None:
+    """Trigger: several samples or prompts in one call, with one room.
+    Others: the copies shared the room on each leg.
+    Here: both legs derive the same distinct rooms from the same body; what would clash is a 400.
+    Bound: at once.
+    """
     found = []
     for role in (Role.PREFILL, Role.DECODE):
         link = FakeLink(lambda s: answer(s, "x"))

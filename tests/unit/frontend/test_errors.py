@@ -156,7 +156,14 @@ async def test_too_large(path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("path", PATHS)
-async def test_bad_legs(path: str, change: dict[str, Any], field: str) -> None:
+async def test_e72_a_room_out_of_range_and_other_bad_legs_are_named(
+    path: str, change: dict[str, Any], field: str
+) -> None:
+    """Trigger: a room that is negative, too large, no integer or missing; or room 0.
+    Others: 0 stood for an unwritten row; the rest raised in the scheduler.
+    Here: what is no room is a 400 that names the field; 0 is taken as 2^63-1 on both legs.
+    Bound: at once.
+    """
     response = await post(path, PATHS[path] | LEG | change, role=Role.DECODE)
     assert response.status_code == 400, response.text
     assert param(response) == field
@@ -176,7 +183,9 @@ async def test_prefill_needs_only_the_room() -> None:
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x]])
 @pytest.mark.parametrize("port", [None, 9000])
 @pytest.mark.parametrize(("room", "taken"), [(0, 2**63 - 1), (1, 1), (2**63 - 1, 2**63 - 1)])
-async def test_legs(wrap: Any, port: int | None, room: int, taken: int) -> None:
+async def test_e72_every_room_in_range_is_taken(
+    wrap: Any, port: int | None, room: int, taken: int
+) -> None:
     link = FakeLink()
     leg = {
         "bootstrap_host": wrap("10.0.0.9"),

@@ -64,6 +64,11 @@ def test_e22_failing_lookups_are_throttled(rig: Rig) -> None:
 
 
 def test_e51_addresses_are_told_apart_exactly(rig: Rig) -> None:
+    """Trigger: one peer's address is the beginning of another's.
+    Others: the end of one peer ended the requests of both.
+    Here: addresses and instances are compared whole.
+    Bound: none needed.
+    """
     rig.book.want(("host", 80), 1.0)
     rig.book.resolved(("host", 8000), contact())
     assert rig.book.address_of(PEER) is None
@@ -86,6 +91,11 @@ def test_hello_follows_each_lookup_until_the_peer_is_ready(rig: Rig) -> None:
 
 
 def test_e41_another_fingerprint_is_refused_before_hello(rig: Rig) -> None:
+    """Trigger: a prefill that does not fit is named by a request.
+    Others: the comparison raised in the scheduler loop and ended decode.
+    Here: the refusal is that request's own; decode goes on and looks again later.
+    Bound: one lookup.
+    """
     rig.book.want(ADDRESS, 1.0)
     rig.book.resolved(ADDRESS, contact(fingerprint="g"))
     assert rig.sent() == []

@@ -105,6 +105,11 @@ def test_a_goodbye_is_a_proof() -> None:
 
 @pytest.mark.parametrize(("pod_uid", "proven"), [("pod", True), ("other", False), ("", False)])
 def test_e53_a_new_instance_is_a_proof_only_in_the_same_pod(pod_uid: str, proven: bool) -> None:
+    """Trigger: a prefill restarts behind the same address.
+    Others: went on with the dead process until somebody restarted decode too.
+    Here: each process has an instance id; a new one in the same pod proves the former dead.
+    Bound: heartbeat_timeout for requests under way, one lookup for new ones.
+    """
     rig = transferring()
     rig.abort("a")
     rig.tick(10.0)  # silent: lost, and looked up again
@@ -140,6 +145,11 @@ def test_each_wait_has_an_error_of_its_own() -> None:
 
 
 def test_e55_what_has_arrived_is_not_timed_out() -> None:
+    """Trigger: the last notice waits to be read when its deadline passes.
+    Others: looked at the deadline first and threw away what had arrived.
+    Here: a turn reads all notices before it looks at any deadline.
+    Bound: one turn.
+    """
     rig = transferring(Sizes(limits=LimitSpec(heartbeat_timeout_s=1e3)))
     rig.now += 59.9
     rig.deliver(1)
@@ -149,6 +159,11 @@ def test_e55_what_has_arrived_is_not_timed_out() -> None:
 
 
 def test_e62_nothing_follows_the_last_message() -> None:
+    """Trigger: an abort while the pass with the next token runs.
+    Others: that token was streamed after the end.
+    Here: a request has exactly one last message; nothing is sent behind it.
+    Bound: none needed.
+    """
     rig = transferring()
     rig.deliver(1)
     rig.tick()
@@ -191,6 +206,11 @@ def test_f48_the_handed_over_token_may_be_the_last(
 
 
 def test_e73_an_abort_names_one_request_exactly() -> None:
+    """Trigger: the name of one request is the beginning of another's.
+    Others: ending req1 ended req10 too.
+    Here: names are compared whole; a call's name means the samples of that call alone.
+    Bound: none needed.
+    """
     rig = DecodeRig()
     rig.submit("req1", 20, room=1)
     rig.submit("req10", 20, room=2)

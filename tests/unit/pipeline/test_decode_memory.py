@@ -72,6 +72,11 @@ def test_the_fewest_tokens_are_pushed_out_and_ties_go_to_the_longest_prompt() ->
 
 
 def test_e23_pushed_out_requests_come_back_and_finish() -> None:
+    """Trigger: running answers outgrow decode's memory and some are pushed out.
+    Others: a request that was pushed out never came back.
+    Here: its KV waits in host memory and returns, first in first out, before anything new.
+    Bound: queue_timeout.
+    """
     rig = DecodeRig(Sizes(pages=7))
     committed(rig, 8, 12, max_new=9)
     finish(rig)
@@ -96,6 +101,11 @@ def test_what_is_pushed_out_comes_back_before_anything_new() -> None:
 
 
 def test_e25_transfers_commit_while_a_retracted_request_waits() -> None:
+    """Trigger: pages arrive while a request that was pushed out cannot return yet.
+    Others: stopped looking at transfers, so that neither could ever move.
+    Here: arrivals are looked at in every turn, whatever waits.
+    Bound: one turn.
+    """
     rig = DecodeRig(Sizes(pages=9))
     committed(rig, 8, 12, max_new=13)
     rig.submit("late", 4, room=9, max_new_tokens=2)
@@ -108,6 +118,11 @@ def test_e25_transfers_commit_while_a_retracted_request_waits() -> None:
 
 
 def test_e37_without_host_memory_the_victim_fails_and_the_others_go_on() -> None:
+    """Trigger: a request must be pushed out and there is no place in host memory.
+    Others: the copy raised in the scheduler and ended it.
+    Here: that request fails with overloaded; the others get its pages.
+    Bound: at once.
+    """
     rig = DecodeRig(Sizes(pages=7, host_pages=1))
     committed(rig, 8, 12, max_new=9)
     finish(rig)
@@ -128,6 +143,11 @@ def test_the_last_one_that_finds_no_page_fails_and_nobody_crashes() -> None:
 
 
 def test_e44_an_abort_while_pushed_out_drops_the_host_copy() -> None:
+    """Trigger: a client leaves while its request waits in host memory.
+    Others: the copy stayed for ever.
+    Here: the copy is dropped with the request.
+    Bound: at once.
+    """
     rig = DecodeRig(Sizes(pages=7))
     committed(rig, 8, 12, max_new=9)
     until(rig, Stage.RETRACTED)

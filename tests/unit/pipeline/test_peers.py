@@ -81,6 +81,11 @@ def test_early_warm_ups_are_bounded(table: PeerTable) -> None:
 
 @pytest.mark.parametrize("field", ["fingerprint", "schema", "transport"])
 def test_e08_e09_a_mismatch_names_both_values_and_the_worker_lives_on(field: str) -> None:
+    """Trigger: two workers differ in KV type, page size or any other part of the layout.
+    Others: read the bytes in the wrong layout, without a word.
+    Here: fingerprints are compared at the lookup and in both greetings; the error names both.
+    Bound: one round trip; no page moves before.
+    """
     rig = PrefillRig()
     rig.frame(Hello(intro=intro(OTHER, **{field: "theirs"})), sender=OTHER)
     (unwelcome,) = rig.said(Unwelcome)

@@ -26,6 +26,11 @@ def test_e01_an_aborted_hand_off_is_acknowledged_only_when_its_writes_are_quiet(
 
 
 def test_e02_a_failed_write_keeps_the_source_until_the_library_lets_go() -> None:
+    """Trigger: a write fails on prefill while the network card may still read its pages.
+    Others: freed the source pages at once, or forgot whom to acknowledge.
+    Here: source pages are pinned until every write is settled; the acknowledgement comes last.
+    Bound: the library's own word that each write is over.
+    """
     rig = PrefillRig()
     rig.submit("a", 8, room=1)
     rig.publish(1, 8)

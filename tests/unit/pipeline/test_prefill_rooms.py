@@ -38,6 +38,11 @@ def test_an_unpublished_abort_owes_no_acknowledgement() -> None:
 
 
 def test_e59_a_publish_for_a_room_that_ended_here_is_refused_at_once() -> None:
+    """Trigger: one leg is refused or ends, and the router does not cancel the other.
+    Others: the other leg waited for its limit, or answered garbage.
+    Here: each leg ends the other itself; prefill remembers the room for a decode that comes later.
+    Bound: one frame after the other leg has spoken; the memory lasts orphan_ttl.
+    """
     rig = PrefillRig()
     rig.submit("a", 8, room=1)
     rig.abort("a")
@@ -71,6 +76,11 @@ def test_a_publish_that_comes_twice_is_taken_once() -> None:
 def test_e20_another_publish_for_a_live_room_is_refused_and_the_first_goes_on(
     sender: str, generation: int
 ) -> None:
+    """Trigger: two live requests in one room.
+    Others: both schedulers ended with a KeyError.
+    Here: the second is refused with a reason; the first keeps its pages and goes on.
+    Bound: at once.
+    """
     rig = PrefillRig()
     rig.greet(OTHER)
     rig.submit("a", 8, room=1)

@@ -65,6 +65,11 @@ def test_every_page_is_sent_once_and_only_the_last_chunk_is_marked(
 
 
 def test_e04_the_row_is_filled_before_it_is_posted_and_names_room_and_generation() -> None:
+    """Trigger: pages count as arrived before the metadata row can be read.
+    Others: answered with the first token of whoever had the row before.
+    Here: the row is a write of its own, posted after the pages, and it names room and generation.
+    Bound: a hand-off is complete only with every chunk and the row.
+    """
     rig = PrefillRig()
     rig.submit("a", 8, room=1)
     rig.publish(1, 8, generation=6)

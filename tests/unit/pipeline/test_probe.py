@@ -34,7 +34,7 @@ def answered(outbox: list[Effect]) -> list[Tokens | Failed]:
     return [effect.message for effect in outbox if isinstance(effect, Emit)]
 
 
-def test_an_idle_engine_computes_one_token(
+def test_e32_an_idle_engine_computes_one_token(
     prober: Prober, pools: Pools, outbox: list[Effect]
 ) -> None:
     prober.tick(engine_idle=True)
@@ -53,7 +53,14 @@ def test_an_idle_engine_computes_one_token(
     assert pools.pages.count().free == 2
 
 
-def test_a_busy_engine_is_proof_enough(prober: Prober, pools: Pools, outbox: list[Effect]) -> None:
+def test_e32_a_busy_engine_is_proof_enough(
+    prober: Prober, pools: Pools, outbox: list[Effect]
+) -> None:
+    """Trigger: health is asked for while the engine is busy, memory is full or a peer is dead.
+    Others: the probe queued behind requests, failed, and left entries in queues.
+    Here: any pass that ends proves the engine; an idle one computes a single token without a peer.
+    Bound: one pass; 64 probes wait at most.
+    """
     prober.ask("a")
     prober.tick(engine_idle=False)
     outbox.append(Launch(()))
@@ -66,7 +73,7 @@ def test_a_busy_engine_is_proof_enough(prober: Prober, pools: Pools, outbox: lis
     assert pools.pages.count().free == 2
 
 
-def test_a_broken_engine_is_told(prober: Prober, pools: Pools, outbox: list[Effect]) -> None:
+def test_e32_a_broken_engine_is_told(prober: Prober, pools: Pools, outbox: list[Effect]) -> None:
     prober.ask("a")
     prober.tick(engine_idle=True)
     prober.done(BROKEN)
@@ -76,7 +83,7 @@ def test_a_broken_engine_is_told(prober: Prober, pools: Pools, outbox: list[Effe
     assert pools.pages.count().free == 2
 
 
-def test_a_full_pool_waits_for_peers_and_is_healthy(
+def test_e32_a_full_pool_waits_for_peers_and_is_healthy(
     prober: Prober, pools: Pools, outbox: list[Effect]
 ) -> None:
     assert pools.lease(pages=2, row=False) is not None
@@ -87,7 +94,7 @@ def test_a_full_pool_waits_for_peers_and_is_healthy(
     assert message.finish == "length"
 
 
-def test_nobody_waits_any_more(prober: Prober, outbox: list[Effect]) -> None:
+def test_e32_nobody_waits_any_more(prober: Prober, outbox: list[Effect]) -> None:
     prober.ask("a")
     prober.forget("a")
     prober.forget("unknown")
@@ -95,7 +102,7 @@ def test_nobody_waits_any_more(prober: Prober, outbox: list[Effect]) -> None:
     assert outbox == []
 
 
-def test_probes_are_bounded(prober: Prober, outbox: list[Effect]) -> None:
+def test_e32_probes_are_bounded(prober: Prober, outbox: list[Effect]) -> None:
     for number in range(PROBES_MAX + 1):
         prober.ask(str(number))
     (failed,) = answered(outbox)

@@ -24,7 +24,12 @@ class FakeClock:
         self.time += seconds
 
 
-def test_registering_twice_counts_once() -> None:
+def test_e75_registering_twice_counts_once() -> None:
+    """Trigger: a rank registers twice before the last one has come.
+    Others: counted calls, said ready too early, and answered 404.
+    Here: rows are a set by rank; ready means that all are there.
+    Bound: none needed.
+    """
     table = RouteTable()
     for _ in range(3):
         table.put(row(attn_tp_size=2, attn_tp_rank=0))
@@ -59,7 +64,7 @@ def test_a_restarted_rank_replaces_its_row() -> None:
         ("prefill_http_port", 1),
     ],
 )
-def test_a_registrant_that_differs_is_refused_by_field(name: str, value: object) -> None:
+def test_e68_a_registrant_that_differs_is_refused_by_field(name: str, value: object) -> None:
     assert name in SHARED_FIELDS
     table = RouteTable()
     table.put(row(attn_tp_size=2, attn_tp_rank=0))

@@ -89,7 +89,12 @@ async def test_a_conflict_names_the_field(http: httpx.AsyncClient) -> None:
     assert "page_size" in response.text
 
 
-async def test_writing_needs_the_token() -> None:
+async def test_e68_writing_needs_the_token() -> None:
+    """Trigger: a stranger registers at the bootstrap server.
+    Others: took any row, and sent decode wherever it said.
+    Here: writing needs the cluster's token where one is set; a row that disagrees is a 409.
+    Bound: at once.
+    """
     async with connect("s3cret") as http:
         tries: list[dict[str, Any]] = [
             {},

@@ -17,7 +17,7 @@ from tests.unit.pipeline.rig import DecodeRig
 from tests.unit.roles.rig import PEER, ExecutorRig, join, write
 
 
-def test_f49_an_effect_that_raises_costs_nobody_elses_effects() -> None:
+def test_e39_f49_an_effect_that_raises_costs_nobody_elses_effects() -> None:
     """The outbox is drained already: writes, frames and answers behind it are lost for ever."""
     rig = ExecutorRig()
     poison = Emit(Failed(rid="a", kind="k", message="x" * (LOCAL_BYTES_MAX + 1)))
@@ -45,7 +45,7 @@ def test_a_write_to_a_peer_that_is_not_joined_is_a_lost_peer() -> None:
     assert ("failed", 7, PEER, TransferPeerLost.kind) in rig.told
 
 
-def test_f49_a_notice_that_raises_costs_no_other_notice() -> None:
+def test_e39_f49_a_notice_that_raises_costs_no_other_notice() -> None:
     """All are drained from the library first: those behind it are lost, their rooms time out."""
     heard: list[int] = []
     written = [Notice(kind=NoticeKind.ROW, writer=PEER, reader="aa" * 16, room=r) for r in (1, 2)]
@@ -75,7 +75,7 @@ def test_f49_a_notice_that_raises_costs_no_other_notice() -> None:
     assert 2 in heard
 
 
-def test_a_decode_that_was_silent_for_a_minute_is_served_again() -> None:
+def test_e66_a_decode_that_was_silent_for_a_minute_is_served_again() -> None:
     """Prefill forgot it; `heard` makes decode READY before its Welcome is read, so it is ignored
     as a repeated answer, no warm-up goes out, and prefill stays WARMING for ever."""
     world = World(4)
