@@ -1,5 +1,6 @@
 """The loop outlives a fault of ours, and gives up on one that does not pass."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 
 from pdcluster_worker.core.log import Log
 from pdcluster_worker.roles.loop import FAULTS_IN_A_ROW_MAX, Loop
-from tests.unit.roles.rig import ManualClock
+from pdcluster_worker.wire.notice import Notice, NoticeKind
+from tests.unit.roles.rig import PEER, ExecutorRig, ManualClock
 
 
 @dataclass
@@ -47,7 +49,12 @@ def turn_often(made: Loop) -> None:
         made._guarded_turn(float(turn))
 
 
-def test_passing_faults_are_told_and_survived() -> None:
+def test_e39_passing_faults_are_told_and_survived() -> None:
+    """Trigger: something raises that should not, in the middle of a turn.
+    Others: one failed assertion ended the engine and every request on it.
+    Here: a turn that raises costs what it touched; the books refuse wrong moves before they change.
+    Bound: five such turns in a row end the process, for a fresh one.
+    """
     made = loop({2, 4, 6, 8, 10, 12, 14})
     turn_often(made)
     assert made.turns == 20
@@ -104,3 +111,56 @@ def test_no_answer_waits_for_the_pause() -> None:
     made._carry_out()
     assert executor.done == ["write", "write", "answer", "answer"]
     assert pipeline.outbox == []
+
+
+class Idle:
+    """A rim's engine, sockets and pipeline at once: nothing comes in, and calls are remembered."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.outbox: list[object] = []
+        self.ended: list[object] = []
+        self.prober = self
+
+    def tick(self, *_: float, engine_idle: bool) -> None:
+        self.calls.append(f"tick {engine_idle}")
+
+    def notice(self, notice: Notice, now: float) -> None:
+        self.calls.append(f"notice {notice.room} {now}")
+
+    def submitted(self) -> tuple[()]:
+        return ()
+
+    def asked(self) -> tuple[()]:
+        return ()
+
+    def frames(self) -> tuple[()]:
+        return ()
+
+    def results(self) -> tuple[()]:
+        return ()
+
+    def poll(self) -> None:
+        return None
+
+    def busy_since(self) -> None:
+        return None
+
+
+def test_e55_a_turn_hears_every_notice_before_it_looks_at_deadlines() -> None:
+    rig, idle = ExecutorRig(), Idle()
+    anything: Any = idle
+    transport: Any = rig.transport
+    written = [Notice(kind=NoticeKind.ROW, writer=PEER, reader="aa" * 16, room=r) for r in (1, 2)]
+    transport.notices = lambda: [(PEER, notice.pack()) for notice in written]
+    rim = dataclasses.replace(
+        rig.executor._rim, engine=anything, local=anything, peers=anything, rendezvous=anything
+    )
+    executor: Any = rig.executor
+    executor._rim = rim
+    made = Loop(
+        rim=rim, pipeline=anything, executor=executor, report=anything, waker=anything,
+        log=Log("test"), instance="aa" * 16,
+    )  # fmt: skip
+    made.turn(1.0)
+    assert idle.calls == ["notice 1 1.0", "notice 2 1.0", "tick True", "tick True"]
