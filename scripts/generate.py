@@ -16,6 +16,7 @@ GENERATORS = {
     "resource definitions": "pdcluster_operator.spec.generate",
     "metric docs": "pdcluster_api.metrics",
     "HTTP docs": "pdcluster_worker.frontend.docs",
+    "failure modes": "scripts.generate_failure_modes",
 }
 
 

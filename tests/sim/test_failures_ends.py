@@ -127,7 +127,7 @@ def test_e65_a_prefill_that_waits_too_long_ends_its_other_leg_too() -> None:
     """Trigger: a request waits on prefill for longer than a request may.
     Others: limits of requests were not looked at with prefill and decode apart.
     Here: every stage that waits has a limit; past it both legs end, and decode's pages are free.
-    Bound: queue_timeout, plus one frame.
+    Bound: queue_timeout_s, plus one frame.
     """
     limits = LimitSpec(queue_timeout_s=3.0)
     world, prefill, decode = pair(Sizes(pages=24, limits=limits), decode=Sizes())
@@ -155,7 +155,7 @@ def test_e66_the_first_request_after_a_silence_is_served(quiet_s: float, restart
     """Trigger: nothing for minutes, perhaps a restart meanwhile, then a request.
     Others: it failed on a connection that had died in the meantime.
     Here: peers speak though idle, so the dead one is known; whoever is not there is looked up anew.
-    Bound: heartbeat_timeout until a silent peer is known as lost; then the first request works.
+    Bound: heartbeat_timeout_s until a silent peer is known as lost; then the first request works.
     """
     world, _, decode = pair()
     both(world, 1, [1] * 20)

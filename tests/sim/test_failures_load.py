@@ -15,7 +15,7 @@ def test_e26_five_hundred_requests_wait_for_eight_rows_and_are_served() -> None:
     Others: requests waited in a state that had a limit, and timed out in a cascade.
     Here: decode publishes as many as have rows and tells prefill which others it holds, so that
     they count as queued and not as lost.
-    Bound: queue_timeout for a place; bootstrap_timeout only for rooms that nobody holds.
+    Bound: queue_timeout_s for a place; bootstrap_timeout_s only for rooms that nobody holds.
     """
     limits = LimitSpec(bootstrap_timeout_s=2.0)
     world, prefill, decode = pair(Sizes(rows=9, limits=limits))

@@ -99,7 +99,7 @@ def test_e46_pages_of_a_decode_whose_prefill_leg_never_comes_return() -> None:
     """Trigger: a router starts only the decode leg, again and again.
     Others: kept each destination for ever.
     Here: prefill keeps a bounded number for a while, then tells decode that nobody came.
-    Bound: orphan_ttl and rooms_tracked_max.
+    Bound: orphan_ttl_s and rooms_tracked_max.
     """
     limits = LimitSpec(orphan_ttl_s=2.0, transfer_timeout_s=30.0)
     world, prefill, decode = pair(Sizes(limits=limits))
@@ -117,7 +117,7 @@ def test_e77_an_abort_that_comes_before_the_request_ends_it() -> None:
     """Trigger: decode ends a room before prefill has seen its request.
     Others: dropped the unknown abort; prefill then waited for its limit.
     Here: prefill remembers it for a while and ends the request when it comes.
-    Bound: orphan_ttl and rooms_tracked_max.
+    Bound: orphan_ttl_s and rooms_tracked_max.
     """
     world, prefill, decode = pair()
     decode.submit("r1", [1] * 20, room=1, prefill="p")
@@ -136,7 +136,7 @@ def test_e56_a_prefill_whose_decode_never_comes_ends_in_bounded_time() -> None:
     """Trigger: the decode leg never comes.
     Others: prefill waited for ever.
     Here: a room that nobody claims ends with an error that a router may try again.
-    Bound: bootstrap_timeout.
+    Bound: bootstrap_timeout_s.
     """
     world, prefill, _ = pair(Sizes(limits=LimitSpec(bootstrap_timeout_s=3.0)))
     first = prefill.submit("r1", [1] * 20, room=1, prefill="p")
@@ -151,7 +151,7 @@ def test_e57_a_prefill_waits_for_a_decode_that_is_only_short_of_memory() -> None
     """Trigger: decode is queued for memory longer than prefill waits for a decode.
     Others: one timer for both; a late destination then revived a room that had ended.
     Here: each side says which rooms it holds; queued ones have a limit of their own.
-    Bound: queue_timeout while held, bootstrap_timeout otherwise.
+    Bound: queue_timeout_s while held, bootstrap_timeout_s otherwise.
     """
     limits = LimitSpec(bootstrap_timeout_s=2.0, queue_timeout_s=60.0)
     world, prefill, decode = pair(Sizes(pages=24, reserved=0, running_max=1, limits=limits))
@@ -170,7 +170,7 @@ def test_e22_a_prefill_that_cannot_be_found_costs_only_its_own_requests() -> Non
     """Trigger: a bootstrap address answers nobody.
     Others: looked it up on the scheduler's thread and froze every request for seconds or for ever.
     Here: lookups run beside the loop, one for each address, at most one a second.
-    Bound: handshake_timeout for its own requests; nothing for others.
+    Bound: handshake_timeout_s for its own requests; nothing for others.
     """
     world, prefill, decode = pair(Sizes(limits=LimitSpec(handshake_timeout_s=3.0)))
     lost = decode.submit("r1", [1] * 20, room=1, prefill="nowhere")
@@ -188,7 +188,7 @@ def test_e24_a_large_head_is_not_overtaken() -> None:
     """Trigger: small requests keep coming while a large one waits for memory.
     Others: let the small ones pass until the large one starved, or gave away room to grow.
     Here: first come, first served; admission leaves room for what runs to grow.
-    Bound: queue_timeout.
+    Bound: queue_timeout_s.
     """
     world, prefill, decode = pair(Sizes(pages=24, reserved=0))
     published: list[int] = []

@@ -108,7 +108,7 @@ def test_e53_a_new_instance_is_a_proof_only_in_the_same_pod(pod_uid: str, proven
     """Trigger: a prefill restarts behind the same address.
     Others: went on with the dead process until somebody restarted decode too.
     Here: each process has an instance id; a new one in the same pod proves the former dead.
-    Bound: heartbeat_timeout for requests under way, one lookup for new ones.
+    Bound: heartbeat_timeout_s for requests under way, one lookup for new ones.
     """
     rig = transferring()
     rig.abort("a")

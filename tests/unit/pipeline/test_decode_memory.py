@@ -75,7 +75,7 @@ def test_e23_pushed_out_requests_come_back_and_finish() -> None:
     """Trigger: running answers outgrow decode's memory and some are pushed out.
     Others: a request that was pushed out never came back.
     Here: its KV waits in host memory and returns, first in first out, before anything new.
-    Bound: queue_timeout.
+    Bound: queue_timeout_s.
     """
     rig = DecodeRig(Sizes(pages=7))
     committed(rig, 8, 12, max_new=9)

@@ -60,7 +60,7 @@ def test_e69_a_decode_that_waits_for_memory_has_not_published() -> None:
     Others: one state stood for waiting and for ready, so pages were sent to nowhere.
     Here: waiting, looked up, queued and published are stages of their own; only pages that were
     published start the computation.
-    Bound: signs of life extend prefill's wait up to queue_timeout.
+    Bound: signs of life extend prefill's wait up to queue_timeout_s.
     """
     rig = PrefillRig()
     rig.submit("a", 8, room=1)

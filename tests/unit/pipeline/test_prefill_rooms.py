@@ -41,7 +41,7 @@ def test_e59_a_publish_for_a_room_that_ended_here_is_refused_at_once() -> None:
     """Trigger: one leg is refused or ends, and the router does not cancel the other.
     Others: the other leg waited for its limit, or answered garbage.
     Here: each leg ends the other itself; prefill remembers the room for a decode that comes later.
-    Bound: one frame after the other leg has spoken; the memory lasts orphan_ttl.
+    Bound: one frame after the other leg has spoken; the memory lasts orphan_ttl_s.
     """
     rig = PrefillRig()
     rig.submit("a", 8, room=1)

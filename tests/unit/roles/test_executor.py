@@ -48,7 +48,7 @@ def test_e81_a_failed_write_is_told_at_once_and_settled_only_when_the_library_sa
     """Trigger: a write stays pending for ever.
     Others: a worker thread waited for it without a limit, and its request with it.
     Here: each write has a deadline; the request fails then, its pages stay pinned until it is over.
-    Bound: transfer_timeout for the request.
+    Bound: transfer_timeout_s for the request.
     """
     rig.executor.run([write(7)])
     rig.transport.failing[1] = error
