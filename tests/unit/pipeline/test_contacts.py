@@ -69,11 +69,19 @@ def test_e51_addresses_are_told_apart_exactly(rig: Rig) -> None:
     Here: addresses and instances are compared whole.
     Bound: none needed.
     """
-    rig.book.want(("host", 80), 1.0)
+    addresses = {("host", 80): PEER, ("host", 8000): OTHER, ("host1", 80): "dd" * 16}
     rig.book.resolved(("host", 8000), contact())
-    assert rig.book.address_of(PEER) is None
-    rig.book.resolved(("host", 80), contact())
-    assert rig.book.address_of(PEER) == ("host", 80)
+    assert rig.book.address_of(PEER) is None, "nobody has named that address"
+    for address, instance in addresses.items():
+        rig.book.want(address, 1.0)
+        rig.book.resolved(address, contact(instance))
+    for address, instance in addresses.items():
+        assert rig.book.address_of(instance) == address
+    rig.book.refused(PEER, PeerIncompatible("made up"))
+    with pytest.raises(PeerIncompatible):
+        rig.book.want(("host", 80), 1.0)
+    assert rig.book.want(("host", 8000), 1.0) is None
+    assert rig.book.want(("host1", 80), 1.0) is None
 
 
 def test_hello_follows_each_lookup_until_the_peer_is_ready(rig: Rig) -> None:

@@ -3,9 +3,11 @@
 import contextlib
 from typing import Any, ClassVar
 
-from pdcluster_worker.core.errors import TransferPeerLost, WireError
+import pytest
+
+from pdcluster_worker.core.errors import TransferPeerLost
 from pdcluster_worker.core.log import Log
-from pdcluster_worker.pipeline.effects import Effect, Emit, Part, Resolve
+from pdcluster_worker.pipeline.effects import Effect, Emit, Launch, Part, Resolve
 from pdcluster_worker.roles.loop import Loop
 from pdcluster_worker.sim.toy import oracle
 from pdcluster_worker.sim.world import World
@@ -20,10 +22,18 @@ from tests.unit.roles.rig import PEER, ExecutorRig, join, write
 def test_e39_f49_an_effect_that_raises_costs_nobody_elses_effects() -> None:
     """The outbox is drained already: writes, frames and answers behind it are lost for ever."""
     rig = ExecutorRig()
-    poison = Emit(Failed(rid="a", kind="k", message="x" * (LOCAL_BYTES_MAX + 1)))
-    effects: list[Effect] = [poison, write(7)]
-    with contextlib.suppress(WireError):
+    too_large = Emit(Failed(rid="a", kind="k", message="x" * (LOCAL_BYTES_MAX + 1)))
+    poison = Launch(())
+    engine: Any = rig.lists
+
+    def launch(steps: object) -> None:
+        raise RuntimeError(f"made up for {steps}")
+
+    engine.launch = launch
+    effects: list[Effect] = [too_large, poison, write(7)]
+    with pytest.raises(RuntimeError):
         rig.executor.run(effects)
+    assert rig.executor.open_writes == 0
     rig.executor.run(rig.listener.outbox)  # the next turn
     assert rig.executor.open_writes == 1
 
